@@ -1,0 +1,100 @@
+# `make` alone lists what there is. Everything runs in a virtual environment of its own, $(VENV).
+
+PYTHON ?= python3
+VENV = .venv
+BACKEND =
+WORKERS = 2
+PYTEST_ARGS =
+
+PY = $(VENV)/bin/python
+PIP = $(PY) -m pip --disable-pip-version-check
+BIN = $(VENV)/bin
+
+# Some robotics distributions export PYTHONPATH for every shell; their packages must not mix with the environment's.
+unexport PYTHONPATH PYTHONHOME
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check-format format lint types imports pytest fixtures dist clean
+
+help:  ## List the targets and variables
+	@echo 'Targets:'
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
+	    while IFS='|' read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
+	@echo 'Variables (make NAME=VALUE ...):'
+	@echo '  PYTHON=python3     interpreter that makes the virtual environment, 3.10 or newer'
+	@echo '  VENV=.venv         where the virtual environment is'
+	@echo '  BACKEND=           demo: numpy, opencl, opencl:cpu ... (empty: what the demo picks)'
+	@echo '  WORKERS=2          test, pytest: how many tests run at once'
+	@echo '  PYTEST_ARGS=       test, pytest: more arguments, as PYTEST_ARGS="-k bundle -x"'
+
+demo: $(VENV)/.installed-demo  ## Convert the vehicle model, classify its photos on OpenCL, print the kernels' times
+	@$(PY) examples/vehicle/demo.py $(if $(BACKEND),--backend $(BACKEND))
+
+test: check-format lint types imports pytest  ## Formatting, lint, types, import rules and all tests
+
+check-format: $(VENV)/.installed-dev  ## Complain about files that are not formatted
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.installed-dev  ## Format all files and sort imports
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+lint: $(VENV)/.installed-dev  ## Lint
+	$(BIN)/ruff check .
+
+types: $(VENV)/.installed-dev  ## Check types
+	$(BIN)/mypy
+
+imports: $(VENV)/.installed-dev  ## Check who may import whom
+	$(BIN)/lint-imports
+
+# worksteal: the tests of a file stay on one worker as far as possible, and share their fixtures.
+pytest: $(VENV)/.installed-dev  ## Run the tests only
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+fixtures: $(VENV)/.installed-train  ## Rebuild the exported models that the tests read (installs PyTorch)
+	$(PY) tests/fixtures/build.py
+
+dist: $(VENV)/.installed-dev  ## Build the sdist, and the wheel from it, into dist/
+	rm -rf build dist *.egg-info
+	$(PY) -m build
+
+clean:  ## Remove the virtual environment, caches and build results
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
+
+# One stamp for each set of extras: a later run installs again only if pyproject.toml or the interpreter is newer.
+$(VENV)/.installed-demo: EXTRAS = opencl,convert
+$(VENV)/.installed-dev: EXTRAS = opencl,convert,dev
+$(VENV)/.installed-train: EXTRAS = opencl,convert,dev,train
+
+# The warning that is silenced says, in ten lines, what an editable installation is.
+define install
+@echo 'Installing bnnrt[$(EXTRAS)] into $(VENV) ...'
+@$(PIP) install --quiet --upgrade pip
+@PYTHONWARNINGS='ignore:Editable installation' $(PIP) install --quiet --editable '.[$(EXTRAS)]'
+@touch $@
+endef
+
+$(VENV)/.installed-demo: pyproject.toml $(PY)
+	$(install)
+
+$(VENV)/.installed-dev: pyproject.toml $(PY)
+	$(install)
+	@touch $(VENV)/.installed-demo
+
+$(VENV)/.installed-train: pyproject.toml $(PY)
+	$(install)
+	@touch $(VENV)/.installed-demo $(VENV)/.installed-dev
+
+# Empty if $(PYTHON) can make the environment, else one line that says why not. Must run on any Python, 2.7 too.
+python-problem = $(shell $(PYTHON) -c 'import sys; \
+    found = __import__("importlib.util").util.find_spec if sys.version_info >= (3, 10) else None; \
+    print("is Python %d.%d, and bnnrt needs 3.10 or newer" % sys.version_info[:2] if found is None else \
+          "" if found("venv") and found("ensurepip") else "has no venv module (Debian: apt install python3-venv)")' \
+    2>/dev/null || echo "cannot be run")
+
+$(PY):
+	$(if $(python-problem),$(error $(PYTHON) $(python-problem): make PYTHON=/path/to/python3))
+	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,139 @@
+"""The interface that every backend implements, and the values that cross it.
+
+A backend owns one device. It knows buffers, compiled kernels and launches, and nothing of networks. A launch is
+prepared once, with its arguments, and then repeated; that keeps the cost of a run at one call a kernel.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bnnrt.backends.source import KernelSource
+
+__all__ = [
+    "Backend",
+    "Buffer",
+    "Code",
+    "DeviceInfo",
+    "DeviceKind",
+    "Event",
+    "HostFunction",
+    "Kernel",
+    "Language",
+    "Launch",
+]
+
+Buffer = Any
+"""A backend's own handle of device memory."""
+Kernel = Any
+"""A backend's own handle of a compiled kernel."""
+
+Launch = Callable[[], object]
+"""A prepared launch: calling it enqueues the kernel."""
+
+Extent = tuple[int, int, int]
+
+
+class Language(Enum):
+    """What a backend's kernels are written in."""
+
+    NUMPY = "numpy"
+    OPENCL = "cl"
+    CUDA = "cu"
+
+
+class DeviceKind(Enum):
+    CPU = "cpu"
+    GPU = "gpu"
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """A device and its limits. Sizes are in bytes."""
+
+    backend: str
+    """Name to open it by, such as ``opencl:0.0``."""
+    name: str
+    kind: DeviceKind
+    language: Language
+    platform: str
+    driver: str
+    compute_units: int
+    max_group_size: int
+    """Most work-items (threads) in a work-group (block)."""
+    max_group_shape: Extent
+    local_memory: int
+    memory: int
+    max_allocation: int
+    alignment: int
+    """Tensors in the arena start at multiples of this."""
+    exact_division: bool
+    """Whether float32 division is correctly rounded."""
+
+
+@dataclass(frozen=True)
+class HostFunction:
+    """A kernel of the numpy backend: a Python function of the launch's arguments."""
+
+    function: Callable[..., None]
+
+
+Code = KernelSource | HostFunction
+
+
+class Event(ABC):
+    """A launch whose time the device measures."""
+
+    @abstractmethod
+    def elapsed_us(self) -> float:
+        """Time that the kernel ran, in microseconds. Waits for it to end."""
+
+
+class Backend(ABC):
+    """One device."""
+
+    info: DeviceInfo
+
+    @abstractmethod
+    def alloc(self, nbytes: int) -> Buffer:
+        """Device memory. Raises BackendError where the device does not have that much."""
+
+    @abstractmethod
+    def view(self, buffer: Buffer, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
+        """A part of ``buffer``, ``offset`` bytes in, where a tensor of ``shape`` and ``dtype`` lies."""
+
+    @abstractmethod
+    def upload(self, buffer: Buffer, array: npt.NDArray[Any]) -> None:
+        """Copy a host array to the start of ``buffer``."""
+
+    @abstractmethod
+    def download(self, buffer: Buffer, array: npt.NDArray[Any]) -> None:
+        """Fill a host array from the start of ``buffer``, after all launches so far."""
+
+    @abstractmethod
+    def compile(self, code: Code, entry: str) -> Kernel:
+        """The kernel called ``entry``. Raises BackendError with the compiler's message."""
+
+    @abstractmethod
+    def prepare(self, kernel: Kernel, grid: Extent, block: Extent, args: Sequence[Buffer | int]) -> Launch:
+        """A call that enqueues ``grid`` groups of ``block`` work-items with these arguments (integers are int32)."""
+
+    @abstractmethod
+    def timed(self, launch: Launch) -> Event:
+        """Enqueue a prepared launch so that the device measures its time."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait until all launches so far have ended. Raises BackendError if one failed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what the backend holds. Closing twice is allowed."""

@@ -1,0 +1,181 @@
+"""Kernels of the numpy backend: the operators on packed words, vectorized.
+
+Each function takes the operator, then arrays as they lie on the device (bits packed along the last axis), and fills
+``out``. Constants come in the bundle's layout. Float sums run in the order that :mod:`bnnrt.ops` fixes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bnnrt import packing
+from bnnrt.ops import (
+    Arithmetic,
+    ArithmeticKind,
+    BinaryConv,
+    BinaryDense,
+    BitPool,
+    Conv,
+    MaxPool,
+    Pad,
+    Reshape,
+    Sign,
+    SignOfZero,
+    Threshold,
+    ToFloat,
+    Transpose,
+    Window,
+)
+
+__all__ = [
+    "arithmetic",
+    "binary_conv",
+    "binary_dense",
+    "bit_pool",
+    "max_pool",
+    "pad",
+    "real_conv",
+    "real_dense",
+    "reshape",
+    "sign",
+    "threshold",
+    "to_float",
+    "transpose",
+]
+
+Array = npt.NDArray[Any]
+
+_UFUNCS = {
+    ArithmeticKind.ADD: np.add,
+    ArithmeticKind.SUB: np.subtract,
+    ArithmeticKind.MUL: np.multiply,
+    ArithmeticKind.DIV: np.divide,
+}
+
+
+def _tap_views(x: Array, out: Array, window: Window) -> Iterator[tuple[int, Array, Array]]:
+    """For each tap: its index, the part of ``out`` [N, OH, OW, ...] that sees it inside the image, and what it sees."""
+    for index in range(window.taps):
+        slices: list[tuple[slice, slice]] = []
+        for axis, tap in enumerate(divmod(index, window.kernel[1])):
+            size, count = x.shape[1 + axis], out.shape[1 + axis]
+            stride = window.strides[axis]
+            offset = tap * window.dilations[axis] - window.pads[axis]
+            first = max(0, -(offset // stride))
+            last = min(count, (size - 1 - offset) // stride + 1)
+            start = first * stride + offset
+            slices.append((slice(first, max(first, last)), slice(start, start + max(0, last - first) * stride, stride)))
+        (out_rows, in_rows), (out_columns, in_columns) = slices
+        yield index, out[:, out_rows, out_columns], x[:, in_rows, in_columns]
+
+
+def binary_conv(op: BinaryConv, channels: int, x: Array, weights: Array, out: Array) -> None:
+    """x uint32 [N, H, W, words], weights uint32 [O, words of kh*kw*C/groups], out int32 [N, OH, OW, O]."""
+    per_group = channels // op.groups
+    per_output = out.shape[3] // op.groups
+    # Taps outside the image are those that no view below covers, so start from what they count as.
+    rows = packing.unpack(weights, op.window.taps * per_group).reshape(len(weights), op.window.taps, per_group)
+    fill = op.pad_value * (2 * rows.sum(axis=2, dtype=np.int32) - per_group)  # [O, taps]
+    out[...] = fill.sum(axis=1, dtype=np.int32)
+    for group in range(op.groups):
+        outputs = slice(group * per_output, (group + 1) * per_output)
+        if op.groups == 1:
+            source = x
+        else:
+            bits = packing.unpack(x, channels)[..., group * per_group : (group + 1) * per_group]
+            source = packing.pack(bits)
+        packed = packing.pack(rows[outputs])
+        for index, target, seen in _tap_views(source, out[..., outputs], op.window):
+            target -= fill[outputs, index]
+            target += per_group
+            for word in range(seen.shape[3]):
+                differing = np.bitwise_count(np.bitwise_xor(seen[..., word, None], packed[:, index, word]))
+                target -= 2 * differing.astype(np.int32)
+
+
+def binary_dense(op: BinaryDense, length: int, x: Array, weights: Array, out: Array) -> None:
+    """x uint32 [N, words], weights uint32 [O, words], out int32 [N, O]."""
+    for row, total in zip(x, out, strict=True):
+        total[...] = packing.dot(row, weights, length)
+
+
+def real_conv(op: Conv, channels: int, x: Array, weights: Array, out: Array) -> None:
+    """x float32 [N, H, W, C], weights float32 [O, kh, kw, C / groups], out float32 [N, OH, OW, O]."""
+    per_group = channels // op.groups
+    per_output = out.shape[3] // op.groups
+    flat = weights.reshape(len(weights), op.window.taps, per_group)
+    out[...] = 0
+    for index, target, seen in _tap_views(x, out, op.window):
+        for group in range(op.groups):
+            outputs = slice(group * per_output, (group + 1) * per_output)
+            for channel in range(per_group):
+                target[..., outputs] += seen[..., group * per_group + channel, None] * flat[outputs, index, channel]
+
+
+def real_dense(x: Array, weights: Array, out: Array) -> None:
+    """x float32 [N, K], weights float32 [O, K], out float32 [N, O]."""
+    out[...] = 0
+    for k in range(x.shape[1]):
+        out += x[:, k, None] * weights[:, k]
+
+
+def threshold(op: Threshold, x: Array, thresholds: Array, falling: Array, out: Array) -> None:
+    """x int32 or uint8 [..., C], thresholds int32 [C], falling uint32 [1, words], out uint32 [..., words]."""
+    out[...] = packing.pack(x >= thresholds) ^ falling[0]
+
+
+def sign(op: Sign, x: Array, out: Array) -> None:
+    """x float32 [..., C], out uint32 [..., words]."""
+    out[...] = packing.pack(x >= 0 if op.zero is SignOfZero.GE else x > 0)
+
+
+def bit_pool(op: BitPool, x: Array, minimum: Array, out: Array) -> None:
+    """x uint32 [N, H, W, words], minimum uint32 [1, words], out uint32 [N, OH, OW, words]."""
+    out[...] = 0
+    for _, target, seen in _tap_views(x, out, op.window):
+        target |= seen ^ minimum[0]
+    out ^= minimum[0]
+
+
+def max_pool(op: MaxPool, x: Array, out: Array) -> None:
+    """x and out float32 or int32, [N, H, W, C] and [N, OH, OW, C]."""
+    out[...] = -np.inf if out.dtype == np.float32 else np.iinfo(np.int32).min
+    for _, target, seen in _tap_views(x, out, op.window):
+        np.copyto(target, seen, where=seen > target)
+
+
+def arithmetic(op: Arithmetic, a: Array, b: Array, out: Array) -> None:
+    """a and b float32, broadcast; out float32."""
+    with np.errstate(all="ignore"):  # infinities and NaN are the model's own values
+        _UFUNCS[op.kind](a, b, out=out)
+
+
+def to_float(op: ToFloat, channels: int, x: Array, out: Array) -> None:
+    """x int32, uint8, or bits packed as uint32; out float32."""
+    if x.dtype == np.uint32:
+        out[...] = np.where(packing.unpack(x, channels), np.float32(1), np.float32(-1))
+    else:
+        out[...] = x
+
+
+def transpose(op: Transpose, x: Array, out: Array) -> None:
+    """x and out float32."""
+    out[...] = x.transpose(op.perm)
+
+
+def pad(op: Pad, x: Array, out: Array) -> None:
+    """x and out float32 NHWC."""
+    top, left = op.pads[:2]
+    out[...] = op.value
+    out[:, top : top + x.shape[1], left : left + x.shape[2]] = x
+
+
+def reshape(op: Reshape, channels: int, x: Array, out: Array) -> None:
+    """Bits packed along the last axis of ``channels``, packed again along the last axis of ``op.shape``."""
+    bits = packing.unpack(x, channels).reshape(len(x), prod(op.shape[:-1]), op.shape[-1])
+    out[...] = packing.pack(bits).reshape(out.shape)

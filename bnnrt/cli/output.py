@@ -1,0 +1,52 @@
+"""What the commands print: JSON for machines on stdout, tables for people, progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["console", "print_error", "print_json", "table", "with_progress"]
+
+T = TypeVar("T")
+
+# A pipe or a file has no width of its own; wide enough that names are not folded.
+_PLAIN_WIDTH = 160
+
+
+def console() -> Console:
+    """The console for tables on stdout."""
+    return Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
+
+
+def print_json(document: Any) -> None:
+    """One line of JSON."""
+    print(json.dumps(document, ensure_ascii=False), flush=True)
+
+
+def print_error(message: object) -> None:
+    print(f"error: {message}", file=sys.stderr)
+
+
+def table(title: str | None, *columns: str, right: Iterable[str] = ()) -> Table:
+    """An empty table; the columns in ``right`` hold numbers."""
+    made = Table(title=title, title_justify="left", header_style="bold")
+    for column in columns:
+        made.add_column(Text(column), justify="right" if column in set(right) else "left", overflow="fold")
+    return made
+
+
+def with_progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
+    """The items, with a progress bar on stderr where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield from progress.track(items, total=total, description=what)

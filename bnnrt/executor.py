@@ -1,0 +1,109 @@
+"""Runs a plan on a backend: memory, compiled kernels, and launches prepared once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bnnrt.backends.base import Backend, Extent, Launch
+from bnnrt.errors import BackendError
+from bnnrt.plan import Plan
+
+__all__ = ["Executor", "KernelTiming"]
+
+# What the arena is filled with on request: as an accumulator, a word and a float it is a value that no test expects.
+_POISON = 0xA7
+
+
+@dataclass(frozen=True)
+class KernelTiming:
+    """One launch as the device's own timer saw it."""
+
+    kernel: str
+    layer: str
+    variant: str
+    grid: Extent
+    block: Extent
+    microseconds: float
+
+
+class Executor:
+    """A plan made ready on a backend. Not safe to use from two threads at once (a session locks)."""
+
+    def __init__(self, backend: Backend, plan: Plan) -> None:
+        memory = backend.info.memory
+        needed = plan.arena_bytes + sum(c.nbytes for c in plan.constants.values())
+        if needed > memory:
+            raise BackendError(
+                f"a batch of {plan.batch} needs {needed} bytes and the device has {memory}",
+                backend.info.backend,
+                "use a smaller batch",
+            )
+        self._backend = backend
+        self.plan = plan
+        self._arena = backend.alloc(plan.arena_bytes)
+        self._tensors = {
+            name: backend.view(self._arena, place.offset, place.shape, place.dtype)
+            for name, place in plan.placements.items()
+        }
+        self._constants = {}
+        for name, array in plan.constants.items():
+            buffer = backend.alloc(array.nbytes)
+            self._constants[name] = backend.view(buffer, 0, array.shape, array.dtype)
+            backend.upload(self._constants[name], array)
+        self._launches: list[Launch] = []
+        for step in plan.steps:
+            for spec in step.launches:
+                args = [
+                    a if isinstance(a, int) else self._tensors[a] if a in self._tensors else self._constants[a]
+                    for a in spec.args
+                ]
+                kernel = backend.compile(spec.code, spec.entry)
+                self._launches.append(backend.prepare(kernel, spec.grid, spec.block, args))
+
+    def _upload(self, feeds: Mapping[str, npt.NDArray[Any]]) -> None:
+        for name in self.plan.graph.inputs:
+            self._backend.upload(self._tensors[name], feeds[name])
+
+    def _download(self) -> dict[str, npt.NDArray[Any]]:
+        results = {}
+        for name in self.plan.graph.outputs:
+            place = self.plan.placements[name]
+            results[name] = np.empty(place.shape, dtype=place.dtype)
+            self._backend.download(self._tensors[name], results[name])
+        return results
+
+    def poison(self) -> None:
+        """Fill the arena with a pattern, so that a kernel that leaves something unwritten is found."""
+        self._backend.upload(self._arena, np.full(self.plan.arena_bytes, _POISON, dtype=np.uint8))
+
+    def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """Outputs by name, as they are stored, for inputs as they are stored."""
+        self._upload(feeds)
+        for launch in self._launches:
+            launch()
+        return self._download()
+
+    def run_timed(
+        self, feeds: Mapping[str, npt.NDArray[Any]]
+    ) -> tuple[dict[str, npt.NDArray[Any]], list[KernelTiming]]:
+        """The same with the device's time of each launch, in order."""
+        self._upload(feeds)
+        specs = [(step, spec) for step in self.plan.steps for spec in step.launches]
+        events = [self._backend.timed(launch) for launch in self._launches]
+        timings = [
+            KernelTiming(spec.entry, step.nodes[0].name, step.variant, spec.grid, spec.block, event.elapsed_us())
+            for (step, spec), event in zip(specs, events, strict=True)
+        ]
+        return self._download(), timings
+
+    def close(self) -> None:
+        """Give back the device memory."""
+        self._launches.clear()
+        self._tensors.clear()
+        self._constants.clear()
+        self._arena = None

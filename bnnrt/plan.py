@@ -1,0 +1,195 @@
+"""From a graph to launches: which variant runs each node on a device, and where each tensor lies in one arena.
+
+A plan is made for one device and one batch, and can be printed (``bnnrt inspect --plan``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bnnrt.backends.base import DeviceInfo
+from bnnrt.errors import BackendError, InputError
+from bnnrt.graph import STORAGE, Graph, Node
+from bnnrt.variants import candidates
+from bnnrt.variants.base import LaunchSpec, Site, StepCode, Variant, stored_shape
+
+__all__ = ["Placement", "Plan", "Step", "make_plan"]
+
+# Kernels index with int32.
+_MAX_ELEMENTS = (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a tensor lies: ``offset`` bytes into the arena, as ``shape`` of ``dtype``."""
+
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Step:
+    """One variant at work: its launches, and why the variants before it in the table were passed over."""
+
+    nodes: tuple[Node, ...]
+    variant: str
+    launches: tuple[LaunchSpec, ...]
+    passed_over: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Steps in order, the arena's layout, and the constants as the kernels want them."""
+
+    graph: Graph
+    device: DeviceInfo
+    batch: int
+    steps: tuple[Step, ...]
+    arena_bytes: int
+    placements: Mapping[str, Placement]
+    constants: Mapping[str, npt.NDArray[Any]]
+
+    def bytes_moved(self, launch: LaunchSpec) -> int:
+        """Bytes of the tensors and constants that a launch reads and writes, each counted once."""
+        names = [a for a in launch.args if isinstance(a, str)]
+        return sum(self.placements[n].nbytes if n in self.placements else self.constants[n].nbytes for n in names)
+
+
+def _chain(graph: Graph, readers: Mapping[str, list[Node]], first: Node, length: int) -> tuple[Node, ...] | None:
+    """``length`` nodes from ``first`` on, each the only reader of the one before, or None."""
+    chain = [first]
+    while len(chain) < length:
+        tensor = chain[-1].outputs[0]
+        following = readers.get(tensor, [])
+        if len(following) != 1 or tensor in graph.outputs or following[0].inputs[0] != tensor:
+            return None
+        chain.append(following[0])
+    return tuple(chain)
+
+
+def _choose(
+    graph: Graph, readers: Mapping[str, list[Node]], node: Node, batch: int, device: DeviceInfo, variants: str
+) -> tuple[Variant, Site, list[tuple[str, str]]]:
+    passed_over: list[tuple[str, str]] = []
+    for variant in candidates(type(node.op), device.language, variants):
+        chain = _chain(graph, readers, node, len(variant.ops))
+        if chain is None or any(type(n.op) is not op for n, op in zip(chain, variant.ops, strict=True)):
+            passed_over.append((variant.name, "the nodes after it do not match"))
+            continue
+        site = Site(graph, chain, batch, device)
+        reason = variant.supports(site)
+        if reason is None:
+            return variant, site, passed_over
+        passed_over.append((variant.name, reason))
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in passed_over) or "no kernel for this operator"
+    raise BackendError(
+        f"{type(node.op).__name__} cannot run on {device.backend}: {reasons}", node.name, "choose another backend"
+    )
+
+
+@dataclass
+class _Life:
+    """A tensor's storage and the steps between which it must stay untouched."""
+
+    nbytes: int
+    first: int
+    last: int
+
+
+def _lay_out(lives: Mapping[str, _Life], alignment: int) -> tuple[dict[str, int], int]:
+    """Offsets such that no two storages that live at once overlap: largest first, each at the lowest place."""
+    offsets: dict[str, int] = {}
+    total = 0
+    for name, life in sorted(lives.items(), key=lambda item: (-item[1].nbytes, item[1].first, item[0])):
+        taken = sorted(
+            (offsets[other], offsets[other] + lives[other].nbytes)
+            for other in offsets
+            if lives[other].first <= life.last and life.first <= lives[other].last
+        )
+        offset = 0
+        for start, end in taken:
+            if offset + life.nbytes <= start:
+                break
+            offset = max(offset, -(-end // alignment) * alignment)
+        offsets[name] = offset
+        total = max(total, offset + life.nbytes)
+    return offsets, total
+
+
+def make_plan(graph: Graph, device: DeviceInfo, batch: int, variants: str = "default") -> Plan:
+    """Schedule ``graph`` on ``device`` for ``batch`` images.
+
+    Raises:
+        BackendError: no variant can run a node on this device; the text gives each variant's reason.
+        InputError: the batch is too large to index, or ``variants`` is unknown.
+    """
+    readers = graph.consumers()
+    steps: list[Step] = []
+    codes: list[StepCode] = []
+    sites: list[Site] = []
+    fused: set[str] = set()
+    for node in graph.nodes:
+        if node.outputs[0] in fused:
+            continue
+        variant, site, passed_over = _choose(graph, readers, node, batch, device, variants)
+        code = variant.build(site)
+        fused.update(n.outputs[0] for n in site.nodes)
+        steps.append(Step(site.nodes, variant.name, code.launches, tuple(passed_over)))
+        codes.append(code)
+        sites.append(site)
+
+    constants: dict[str, npt.NDArray[Any]] = {}
+    shapes: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+    roots: dict[str, str] = {}  # a tensor that is another one's memory -> that other one
+    lives: dict[str, _Life] = {}
+
+    def touch(name: str, step: int) -> None:
+        name = roots.get(name, name)
+        shape, dtype = shapes[name]
+        if prod(shape) > _MAX_ELEMENTS:
+            raise InputError(f"a tensor of {prod(shape)} elements is too large", name, "use a smaller batch")
+        life = lives.setdefault(name, _Life(prod(shape) * dtype.itemsize, step, step))
+        life.last = max(life.last, step)
+
+    def declare(name: str) -> None:
+        type = graph.types[name]
+        shapes[name] = (stored_shape(type, batch), STORAGE[type.domain])
+
+    for name in graph.inputs:
+        declare(name)
+        touch(name, -1)
+    for index, (site, code) in enumerate(zip(sites, codes, strict=True)):
+        declare(site.output)
+        shapes.update(code.scratch)
+        constants.update(code.constants)
+        if code.alias:
+            source = site.node.inputs[0]
+            roots[site.output] = roots.get(source, source)
+        for launch in code.launches:
+            for arg in launch.args:
+                if isinstance(arg, int) or arg in constants:
+                    continue
+                if arg in graph.constants:
+                    constants[arg] = graph.constants[arg].data
+                else:
+                    touch(arg, index)
+    for name in graph.outputs:
+        touch(name, len(steps))
+    offsets, total = _lay_out(lives, device.alignment)
+    placements = {
+        name: Placement(offsets[root], shape, dtype)
+        for name, (shape, dtype) in shapes.items()
+        if (root := roots.get(name, name)) in offsets
+    }
+    return Plan(graph, device, batch, tuple(steps), total, placements, constants)

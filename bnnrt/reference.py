@@ -1,0 +1,206 @@
+"""The definition of every operator, on unpacked arrays: one readable function an operator.
+
+Bits are float32 arrays of +1 and -1 and nothing is packed, so that a packing mistake in a backend cannot cancel out
+against the same mistake here. Slow, and meant for tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bnnrt.errors import InputError
+from bnnrt.graph import Graph
+from bnnrt.ops import (
+    Arithmetic,
+    ArithmeticKind,
+    BinaryConv,
+    BinaryDense,
+    BinaryWeightConv,
+    BinaryWeightDense,
+    BitPool,
+    Conv,
+    Dense,
+    Domain,
+    MaxPool,
+    Op,
+    Pad,
+    Reshape,
+    Sign,
+    SignOfZero,
+    Threshold,
+    ToFloat,
+    Transpose,
+    Window,
+)
+
+__all__ = ["run"]
+
+Array = npt.NDArray[Any]
+
+
+def run(graph: Graph, feeds: Mapping[str, Array], *, everything: bool = False) -> dict[str, Array]:
+    """Evaluate ``graph``.
+
+    Args:
+        feeds: an array for each input of the graph, in its stored dtype; bits as float32 +1 and -1.
+        everything: also return intermediate tensors.
+
+    Returns:
+        The outputs by name; bits as float32 +1 and -1.
+    """
+    values: dict[str, Array] = {}
+    for name, constant in graph.constants.items():
+        data = constant.unpacked()
+        values[name] = _plus_minus(data) if constant.type.domain is Domain.BIT else data
+    for name in graph.inputs:
+        if name not in feeds:
+            raise InputError(f"input {name} is missing")
+        values[name] = feeds[name]
+    for node in graph.nodes:
+        function = _FUNCTIONS[type(node.op)]
+        # Overflow to infinity and NaN are values like any other here: the model's own arithmetic decides.
+        with np.errstate(all="ignore"):
+            values[node.outputs[0]] = function(node.op, *(values[name] for name in node.inputs))
+    return values if everything else {name: values[name] for name in graph.outputs}
+
+
+def _plus_minus(bits: Array) -> Array:
+    return np.where(bits, np.float32(1), np.float32(-1))
+
+
+def _padded(x: Array, pads: tuple[int, int, int, int], value: float) -> Array:
+    top, left, bottom, right = pads
+    return np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=value)
+
+
+def _taps(x: Array, window: Window, outside: float) -> list[Array]:
+    """For each tap (row by row), the [N, OH, OW, C] values that it sees."""
+    height, width = window.output_size(x.shape[1], x.shape[2])
+    padded = _padded(x, window.pads, outside)
+    found = []
+    for row in range(window.kernel[0]):
+        for column in range(window.kernel[1]):
+            top, left = row * window.dilations[0], column * window.dilations[1]
+            found.append(
+                padded[
+                    :,
+                    top : top + (height - 1) * window.strides[0] + 1 : window.strides[0],
+                    left : left + (width - 1) * window.strides[1] + 1 : window.strides[1],
+                ]
+            )
+    return found
+
+
+def _conv(x: Array, weights: Array, window: Window, groups: int, outside: float) -> Array:
+    """Sum over (row, column, channel) in that order, starting from 0, in the dtype of ``x``."""
+    out, _, _, per_group = weights.shape
+    per_output = out // groups
+    taps = _taps(x, window, outside)
+    total = np.zeros((*taps[0].shape[:3], out), dtype=x.dtype)
+    for index, tap in enumerate(taps):
+        row, column = divmod(index, window.kernel[1])
+        for channel in range(per_group):
+            for group in range(groups):
+                outputs = slice(group * per_output, (group + 1) * per_output)
+                seen = tap[..., group * per_group + channel, None]
+                total[..., outputs] += seen * weights[outputs, row, column, channel]
+    return total
+
+
+def _dense(x: Array, weights: Array) -> Array:
+    total = np.zeros((len(x), len(weights)), dtype=x.dtype)
+    for k in range(x.shape[1]):
+        total += x[:, k, None] * weights[:, k]
+    return total
+
+
+def _binary_conv(op: BinaryConv, x: Array, weights: Array) -> Array:
+    return _conv(x.astype(np.int32), weights.astype(np.int32), op.window, op.groups, op.pad_value)
+
+
+def _binary_dense(op: BinaryDense, x: Array, weights: Array) -> Array:
+    total: Array = x.astype(np.int32) @ weights.astype(np.int32).T
+    return total
+
+
+def _real_conv(op: BinaryWeightConv | Conv, x: Array, weights: Array) -> Array:
+    return _conv(x, weights, op.window, op.groups, 0.0)
+
+
+def _real_dense(op: BinaryWeightDense | Dense, x: Array, weights: Array) -> Array:
+    return _dense(x, weights)
+
+
+def _threshold(op: Threshold, x: Array, threshold: Array, falling: Array) -> Array:
+    return _plus_minus((x.astype(np.int32) >= threshold) != (falling > 0))
+
+
+def _sign(op: Sign, x: Array) -> Array:
+    return _plus_minus(x >= 0 if op.zero is SignOfZero.GE else x > 0)
+
+
+def _pool(window: Window, x: Array, least: float) -> Array:
+    """Maximum of ``least`` and the taps, in order; the first of two equal values stays, and NaN never exceeds one."""
+    taps = _taps(x, window, least)
+    best = np.full(taps[0].shape, least, dtype=x.dtype)
+    for tap in taps:
+        best = np.where(tap > best, tap, best)
+    return best
+
+
+def _max_pool(op: MaxPool, x: Array) -> Array:
+    return _pool(op.window, x, -np.inf if x.dtype == np.float32 else np.iinfo(np.int32).min)
+
+
+def _bit_pool(op: BitPool, x: Array, minimum: Array) -> Array:
+    return np.where(minimum > 0, -_pool(op.window, -x, -1), _pool(op.window, x, -1))
+
+
+def _arithmetic(op: Arithmetic, a: Array, b: Array) -> Array:
+    function = {
+        ArithmeticKind.ADD: np.add,
+        ArithmeticKind.SUB: np.subtract,
+        ArithmeticKind.MUL: np.multiply,
+        ArithmeticKind.DIV: np.divide,
+    }[op.kind]
+    result: Array = function(a, b)
+    return result
+
+
+def _pad(op: Pad, x: Array) -> Array:
+    return _padded(x, op.pads, op.value)
+
+
+def _to_float(op: ToFloat, x: Array) -> Array:
+    return x.astype(np.float32)
+
+
+def _transpose(op: Transpose, x: Array) -> Array:
+    return np.ascontiguousarray(x.transpose(op.perm))
+
+
+def _reshape(op: Reshape, x: Array) -> Array:
+    return x.reshape(len(x), *op.shape)
+
+
+_FUNCTIONS: dict[type[Op], Callable[..., Array]] = {
+    Arithmetic: _arithmetic,
+    BinaryConv: _binary_conv,
+    BinaryDense: _binary_dense,
+    BinaryWeightConv: _real_conv,
+    BinaryWeightDense: _real_dense,
+    BitPool: _bit_pool,
+    Conv: _real_conv,
+    Dense: _real_dense,
+    MaxPool: _max_pool,
+    Pad: _pad,
+    Reshape: _reshape,
+    Sign: _sign,
+    Threshold: _threshold,
+    ToFloat: _to_float,
+    Transpose: _transpose,
+}

@@ -1,0 +1,35 @@
+"""The table of kernel variants, best first: the plan takes the first row that a device supports.
+
+``default`` is the set of variants that is fastest; ``paper`` prefers the kernels of "Binarized Convolutional Neural
+Networks for Efficient Inference on GPUs" wherever they can run; the name of a single variant prefers that one.
+"""
+
+from __future__ import annotations
+
+from bnnrt.backends.base import Language
+from bnnrt.errors import InputError
+from bnnrt.ops import Op
+from bnnrt.variants.base import Variant
+from bnnrt.variants.binary import BINARY_VARIANTS
+from bnnrt.variants.elementwise import ELEMENTWISE_VARIANTS
+from bnnrt.variants.host import HOST_VARIANTS
+from bnnrt.variants.lanes import LANE_VARIANTS
+
+__all__ = ["SETS", "VARIANTS", "candidates"]
+
+VARIANTS: tuple[Variant, ...] = (*ELEMENTWISE_VARIANTS, *LANE_VARIANTS, *BINARY_VARIANTS, *HOST_VARIANTS)
+
+SETS: tuple[str, ...] = ("default", "paper")
+
+
+def candidates(op: type[Op], language: Language, chosen: str = "default") -> list[Variant]:
+    """Rows whose chain starts with ``op``, in order of preference.
+
+    Raises InputError where ``chosen`` is neither a set nor a variant.
+    """
+    rows = [v for v in VARIANTS if v.ops[0] is op and language in v.languages]
+    if chosen in SETS:
+        return [v for v in rows if chosen in v.sets]
+    if not any(v.name == chosen for v in VARIANTS):
+        raise InputError(f"unknown variant {chosen}", "variants", f"use {', '.join(SETS)} or the name of one")
+    return [v for v in rows if v.name == chosen] + [v for v in rows if "default" in v.sets and v.name != chosen]

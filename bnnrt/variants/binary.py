@@ -1,0 +1,293 @@
+"""Variants in C for convolutions and dense layers, binary and real."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bnnrt import packing
+from bnnrt.backends.source import KernelSource
+from bnnrt.ops import (
+    BinaryConv,
+    BinaryDense,
+    BinaryWeightConv,
+    BinaryWeightDense,
+    Conv,
+    Dense,
+    Domain,
+    TensorType,
+    Threshold,
+    Window,
+)
+from bnnrt.variants.base import C_LANGUAGES, LaunchSpec, Site, StepCode, Variant, per_element, window_defines
+
+__all__ = ["BINARY_VARIANTS", "patch_width"]
+
+Array = npt.NDArray[Any]
+
+# Whole output rows that a work-group of the paper's patch kernel covers, most first (the paper: 2).
+_SEGMENT_ROWS = (2, 1)
+# Threads that share a weight vector in the paper's dense layer.
+_SEGMENTS = 64
+
+
+def _conv(site: Site) -> BinaryConv:
+    op = site.node.op
+    assert isinstance(op, BinaryConv)
+    return op
+
+
+# The channel-packed direct convolution (kernels/common/binary_conv.h)
+
+
+def _tap_words(bits: npt.NDArray[np.bool_], groups: int, channels: int) -> tuple[Array, Array, Array]:
+    """Weights bool [O, kh, kw, C / groups] as words that line up with a pixel's words.
+
+    Returns:
+        weights uint32 [O, kh, kw, T], spans int32 [groups] (a group's first word in a pixel), masks uint32 [groups, T].
+    """
+    per_group = bits.shape[3]
+    words = packing.words_for(channels)
+    starts = np.arange(groups) * per_group
+    span = max(packing.words_for(int(s) + per_group) - int(s) // packing.WORD_BITS for s in starts)
+    # The last group's words must not reach past the pixel.
+    spans = np.minimum(starts // packing.WORD_BITS, words - span).astype(np.int32)
+    placed = np.zeros((*bits.shape[:3], span * packing.WORD_BITS), dtype=np.bool_)
+    masks = np.zeros((groups, span * packing.WORD_BITS), dtype=np.bool_)
+    per_output = len(bits) // groups
+    for group in range(groups):
+        shift = int(starts[group] - spans[group] * packing.WORD_BITS)
+        outputs = slice(group * per_output, (group + 1) * per_output)
+        placed[outputs, ..., shift : shift + per_group] = bits[outputs]
+        masks[group, shift : shift + per_group] = True
+    return packing.pack(placed), spans, packing.pack(masks)
+
+
+def _direct(site: Site, *files: str) -> tuple[KernelSource, dict[str, Array], tuple[str, ...]]:
+    """Source, packed constants and leading arguments of the direct convolution."""
+    op = _conv(site)
+    x, acc = site.type(site.node.inputs[0]), site.type(site.node.outputs[0])
+    bits = site.constant(site.node.inputs[1]).unpacked()
+    weights, spans, masks = _tap_words(bits, op.groups, x.channels)
+    per_group = bits.shape[3]
+    source = KernelSource.of(
+        "common/window.h",
+        "common/binary_conv.h",
+        *files,
+        **window_defines(op.window, x, acc),
+        WORDS=packing.words_for(x.channels),
+        GROUPS=op.groups,
+        OUTPUTS=acc.channels,
+        OUT_WORDS=packing.words_for(acc.channels),
+        TAP_WORDS=weights.shape[3],
+        GROUP_CHANNELS=per_group,
+        PAD_VALUE=op.pad_value,
+        MASKED=int(op.groups > 1 and per_group % packing.WORD_BITS != 0),
+    )
+    names = tuple(f"{site.node.outputs[0]}:{part}" for part in ("weights", "spans", "masks"))
+    return source, dict(zip(names, (weights, spans, masks), strict=True)), (site.node.inputs[0], *names)
+
+
+def _direct_conv(site: Site) -> StepCode:
+    source, constants, args = _direct(site, "common/binary_conv_acc.h")
+    launch = per_element(site, "binary_conv", source, (*args, site.output), site.count(site.output))
+    return StepCode((launch,), constants)
+
+
+def _direct_conv_threshold(site: Site) -> StepCode:
+    source, constants, args = _direct(site, "common/binary_conv_threshold.h")
+    args = (*args, *site.nodes[1].inputs[1:], site.output)
+    return StepCode((per_element(site, "binary_conv_threshold", source, args, site.count(site.output)),), constants)
+
+
+# The paper's convolution: patches packed B bits a word, then a tiled product
+
+
+def patch_width(kernel: tuple[int, int]) -> int:
+    """The packing width B: a channel's window in a word where it fits (the paper: 25 for 5x5), else whole words."""
+    taps = kernel[0] * kernel[1]
+    return taps if taps <= packing.WORD_BITS else packing.WORD_BITS
+
+
+def _tile(window: Window, rows: int, out_width: int) -> tuple[int, int]:
+    """Rows and columns of padded image under ``rows`` whole output rows."""
+    return (
+        (rows - 1) * window.strides[0] + window.dilations[0] * (window.kernel[0] - 1) + 1,
+        (out_width - 1) * window.strides[1] + window.dilations[1] * (window.kernel[1] - 1) + 1,
+    )
+
+
+def _segment_rows(site: Site) -> int | None:
+    """How many rows a work-group can cover on this device, or None where not even one fits."""
+    x, acc = site.type(site.node.inputs[0]), site.type(site.node.outputs[0])
+    device, width = site.device, acc.with_batch(1)[2]
+    for rows in _SEGMENT_ROWS:
+        tile_rows, tile_columns = _tile(_conv(site).window, rows, width)
+        local = tile_rows * tile_columns * packing.words_for(x.channels) * 4
+        fits = width <= device.max_group_shape[0] and rows <= device.max_group_shape[1]
+        if fits and rows * width <= device.max_group_size and local <= device.local_memory:
+            return rows
+    return None
+
+
+def _patches_fit(site: Site) -> str | None:
+    op = _conv(site)
+    if op.groups > 1:
+        return "patches are not split into groups"
+    if op.pad_value == 0 and any(op.window.pads):
+        return "a packed patch has no zero"
+    if _segment_rows(site) is None:
+        return f"a whole output row is more than a work-group of {site.device.max_group_size} or its local memory"
+    return None
+
+
+def _gemm_tile(site: Site) -> int:
+    return 16 if site.device.max_group_size >= 256 else 8
+
+
+def _patch_gemm(site: Site) -> StepCode:
+    op = _conv(site)
+    x, acc = site.type(site.node.inputs[0]), site.type(site.node.outputs[0])
+    rows = _segment_rows(site)
+    assert rows is not None  # _patches_fit
+    _, out_height, out_width, outputs = acc.with_batch(site.batch)
+    tile_rows, tile_columns = _tile(op.window, rows, out_width)
+    width = patch_width(op.window.kernel)
+    length = op.window.taps * x.channels
+    inner = packing.words_for(length, width)
+    words = packing.words_for(x.channels)
+    bits = site.constant(site.node.inputs[1]).unpacked()
+    by_channel = bits.transpose(0, 3, 1, 2).reshape(outputs, length)
+
+    weights, patches = f"{site.output}:weights", f"{site.output}:patches"
+    pack = LaunchSpec(
+        "patch_pack",
+        KernelSource.of(
+            "common/patch_pack.h",
+            **window_defines(op.window, x, acc),
+            CHANNELS=x.channels,
+            WORDS=words,
+            SEGMENT_ROWS=rows,
+            TILE_ROWS=tile_rows,
+            TILE_COLUMNS=tile_columns,
+            PACK_WIDTH=width,
+            PATCH_WORDS=inner,
+            PAD_BIT=int(op.pad_value > 0),
+        ),
+        (site.node.inputs[0], patches),
+        (site.batch, -(-out_height // rows), 1),
+        (out_width, rows, 1),
+        local_bytes=tile_rows * tile_columns * words * 4,
+    )
+    tile, pixels = _gemm_tile(site), site.batch * out_height * out_width
+    gemm = LaunchSpec(
+        "xnor_gemm",
+        KernelSource.of("common/xnor_gemm.h", TILE=tile, INNER=inner, OUTPUTS=outputs, LENGTH=length),
+        (patches, weights, site.output, pixels),
+        (-(-pixels // tile), -(-outputs // tile), 1),
+        (tile, tile, 1),
+        local_bytes=tile * (2 * tile + 1) * 4,
+    )
+    return StepCode(
+        (pack, gemm),
+        {weights: packing.pack(by_channel, width)},
+        {patches: ((pixels, inner), np.dtype(np.uint32))},
+    )
+
+
+# Dense layers
+
+
+def _dense_segments(site: Site) -> StepCode:
+    x, out = site.type(site.node.inputs[0]), site.type(site.output)
+    source = KernelSource.of(
+        "common/dense_segments.h",
+        SEGMENTS=_SEGMENTS,
+        WORDS=packing.words_for(x.channels),
+        OUTPUTS=out.channels,
+        LENGTH=x.channels,
+    )
+    args = (*site.node.inputs, site.output)
+    groups = site.batch * out.channels
+    return StepCode(
+        (LaunchSpec("dense_segments", source, args, (groups, 1, 1), (_SEGMENTS, 1, 1), local_bytes=_SEGMENTS * 4),)
+    )
+
+
+def _segments_fit(site: Site) -> str | None:
+    device = site.device
+    if min(device.max_group_size, device.max_group_shape[0]) < _SEGMENTS:
+        return f"work-groups of {_SEGMENTS} are more than the device's {device.max_group_size}"
+    return None
+
+
+def _dense_direct(site: Site) -> StepCode:
+    """A dense layer as a 1x1 convolution of one pixel, for devices whose work-groups are too small for segments."""
+    x, out = site.type(site.node.inputs[0]), site.type(site.output)
+    words = packing.words_for(x.channels)
+    pixel, result = (
+        TensorType((None, 1, 1, x.channels), Domain.BIT),
+        TensorType((None, 1, 1, out.channels), Domain.INT32),
+    )
+    spans, masks = f"{site.output}:spans", f"{site.output}:masks"
+    source = KernelSource.of(
+        "common/window.h",
+        "common/binary_conv.h",
+        "common/binary_conv_acc.h",
+        **window_defines(Window((1, 1)), pixel, result),
+        WORDS=words,
+        GROUPS=1,
+        OUTPUTS=out.channels,
+        TAP_WORDS=words,
+        GROUP_CHANNELS=x.channels,
+        PAD_VALUE=0,
+        MASKED=0,
+    )
+    args = (site.node.inputs[0], site.node.inputs[1], spans, masks, site.output)
+    constants: dict[str, Array] = {
+        spans: np.zeros(1, dtype=np.int32),
+        masks: packing.pack(np.ones((1, x.channels), dtype=np.bool_)),
+    }
+    return StepCode((per_element(site, "binary_conv", source, args, site.count(site.output)),), constants)
+
+
+def _real_layer(site: Site) -> StepCode:
+    op = site.node.op
+    x, out = site.type(site.node.inputs[0]), site.type(site.output)
+    weights = site.constant(site.node.inputs[1])
+    if isinstance(op, Conv | BinaryWeightConv):
+        window, groups = op.window, op.groups
+    else:  # a dense layer is a 1x1 convolution of one pixel
+        window, groups = Window((1, 1)), 1
+        x = TensorType((None, 1, 1, x.channels), x.domain)
+        out = TensorType((None, 1, 1, out.channels), out.domain)
+    packed = weights.type.domain is Domain.BIT
+    source = KernelSource.of(
+        "common/window.h",
+        "common/real_conv.h",
+        **window_defines(window, x, out),
+        CHANNELS=x.channels,
+        GROUPS=groups,
+        OUTPUTS=out.channels,
+        WEIGHT_BITS=int(packed),
+        WEIGHT_WORDS=weights.data.shape[1] if packed else 0,
+    )
+    launch = per_element(site, "real_conv", source, (*site.node.inputs, site.output), site.count(site.output))
+    return StepCode((launch,))
+
+
+BINARY_VARIANTS: tuple[Variant, ...] = (
+    Variant(
+        "direct_threshold", (BinaryConv, Threshold), C_LANGUAGES, _direct_conv_threshold, sets=frozenset({"default"})
+    ),
+    Variant("patch_gemm", (BinaryConv,), C_LANGUAGES, _patch_gemm, _patches_fit, sets=frozenset({"paper"})),
+    Variant("direct", (BinaryConv,), C_LANGUAGES, _direct_conv),
+    Variant("dense_segments", (BinaryDense,), C_LANGUAGES, _dense_segments, _segments_fit),
+    Variant("dense_direct", (BinaryDense,), C_LANGUAGES, _dense_direct),
+    Variant("real_conv", (BinaryWeightConv,), C_LANGUAGES, _real_layer),
+    Variant("real_conv", (Conv,), C_LANGUAGES, _real_layer),
+    Variant("real_dense", (BinaryWeightDense,), C_LANGUAGES, _real_layer),
+    Variant("real_dense", (Dense,), C_LANGUAGES, _real_layer),
+)

@@ -1,0 +1,182 @@
+"""Variants in C for everything but convolutions and dense layers: one thread an output element or word."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from bnnrt import packing
+from bnnrt.backends.base import Language
+from bnnrt.backends.source import Define, KernelSource
+from bnnrt.ops import (
+    Arithmetic,
+    ArithmeticKind,
+    BitPool,
+    Domain,
+    MaxPool,
+    Pad,
+    Reshape,
+    Sign,
+    SignOfZero,
+    TensorType,
+    Threshold,
+    ToFloat,
+    Transpose,
+)
+from bnnrt.variants.base import C_LANGUAGES, Site, StepCode, Variant, per_element, window_defines
+
+__all__ = ["ELEMENTWISE_VARIANTS"]
+
+_C_TYPES = {Domain.UINT8: "uchar", Domain.INT32: "int", Domain.BIT: "uint", Domain.FLOAT32: "float"}
+_OPERATIONS = {ArithmeticKind.ADD: 0, ArithmeticKind.SUB: 1, ArithmeticKind.MUL: 2, ArithmeticKind.DIV: 3}
+
+
+def _step(site: Site, entry: str, source: KernelSource, *inputs: str) -> StepCode:
+    launch = per_element(site, entry, source, (*inputs, site.output), site.count(site.output))
+    return StepCode((launch,))
+
+
+def _packed(type: TensorType) -> dict[str, Define]:
+    return {"CHANNELS": type.channels, "WORDS": packing.words_for(type.channels)}
+
+
+def _threshold(site: Site) -> StepCode:
+    x = site.type(site.node.inputs[0])
+    source = KernelSource.of("common/threshold.h", SOURCE=_C_TYPES[x.domain], **_packed(x))
+    return _step(site, "threshold_pack", source, *site.node.inputs)
+
+
+def _sign(site: Site) -> StepCode:
+    op = site.node.op
+    assert isinstance(op, Sign)
+    x = site.type(site.node.inputs[0])
+    source = KernelSource.of("common/sign.h", ZERO_IS_PLUS=int(op.zero is SignOfZero.GE), **_packed(x))
+    return _step(site, "sign_pack", source, *site.node.inputs)
+
+
+def _bit_pool(site: Site) -> StepCode:
+    op = site.node.op
+    assert isinstance(op, BitPool)
+    x, out = site.type(site.node.inputs[0]), site.type(site.output)
+    defines = {**window_defines(op.window, x, out), "WORDS": packing.words_for(x.channels)}
+    return _step(
+        site, "bit_pool", KernelSource.of("common/window.h", "common/bit_pool.h", **defines), *site.node.inputs
+    )
+
+
+def _max_pool(site: Site) -> StepCode:
+    op = site.node.op
+    assert isinstance(op, MaxPool)
+    x, out = site.type(site.node.inputs[0]), site.type(site.output)
+    defines = {**window_defines(op.window, x, out), "CHANNELS": x.channels, "FLOAT": int(x.domain is Domain.FLOAT32)}
+    return _step(
+        site, "max_pool", KernelSource.of("common/window.h", "common/max_pool.h", **defines), *site.node.inputs
+    )
+
+
+def _broadcast(operand: TensorType, out: TensorType) -> int:
+    """How arithmetic.h reads an operand: whole, one a channel, or a single number."""
+    if operand.shape == out.shape:
+        return 0
+    return 1 if operand.channels == out.channels and out.channels > 1 else 2
+
+
+def _arithmetic(site: Site) -> StepCode:
+    op = site.node.op
+    assert isinstance(op, Arithmetic)
+    a, b = (site.type(name) for name in site.node.inputs)
+    out = site.type(site.output)
+    source = KernelSource.of(
+        "common/arithmetic.h",
+        OPERATION=_OPERATIONS[op.kind],
+        CHANNELS=out.channels,
+        A_BROADCAST=_broadcast(a, out),
+        B_BROADCAST=_broadcast(b, out),
+    )
+    return _step(site, "arithmetic", source, *site.node.inputs)
+
+
+def _exact_division(site: Site) -> str | None:
+    op = site.node.op
+    assert isinstance(op, Arithmetic)
+    if op.kind is ArithmeticKind.DIV and not site.device.exact_division:
+        return "the device's float32 division is not correctly rounded"
+    return None
+
+
+def _to_float(site: Site) -> StepCode:
+    x = site.type(site.node.inputs[0])
+    bits = int(x.domain is Domain.BIT)
+    source = KernelSource.of("common/to_float.h", SOURCE=_C_TYPES[x.domain], BITS=bits, **_packed(x))
+    return _step(site, "to_float", source, *site.node.inputs)
+
+
+def _transpose(site: Site) -> StepCode:
+    op = site.node.op
+    assert isinstance(op, Transpose)
+    shape = site.type(site.node.inputs[0]).with_batch(1)
+    axes = op.perm[1:]
+    dims = tuple(shape[axis] for axis in axes)
+    strides = tuple(prod(shape[axis + 1 :]) for axis in axes)
+    source = KernelSource.of("common/transpose.h", RANK=len(dims), DIMS=dims, STRIDES=strides, SIZE=prod(dims))
+    return _step(site, "transpose", source, *site.node.inputs)
+
+
+def _pad(site: Site) -> StepCode:
+    op = site.node.op
+    assert isinstance(op, Pad)
+    _, height, width, channels = site.type(site.node.inputs[0]).with_batch(1)
+    _, out_height, out_width, _ = site.type(site.output).with_batch(1)
+    source = KernelSource.of(
+        "common/pad.h",
+        HEIGHT=height,
+        WIDTH=width,
+        OUT_HEIGHT=out_height,
+        OUT_WIDTH=out_width,
+        CHANNELS=channels,
+        PAD_TOP=op.pads[0],
+        PAD_LEFT=op.pads[1],
+    )
+    value = f"{site.output}:value"
+    step = _step(site, "pad", source, site.node.inputs[0], value)
+    return StepCode(step.launches, {value: np.array([op.value], dtype=np.float32)})
+
+
+def _same_memory(site: Site) -> str | None:
+    x, out = site.type(site.node.inputs[0]), site.type(site.output)
+    whole_words = x.channels % packing.WORD_BITS == 0 and out.channels % packing.WORD_BITS == 0
+    if x.domain is Domain.BIT and not whole_words and x.channels != out.channels:
+        return f"rows of {x.channels} bits do not fill their words"
+    return None
+
+
+def _alias(site: Site) -> StepCode:
+    return StepCode((), alias=True)
+
+
+def _repack(site: Site) -> StepCode:
+    x, out = site.type(site.node.inputs[0]), site.type(site.output)
+    source = KernelSource.of(
+        "common/repack.h",
+        FROM=x.channels,
+        FROM_WORDS=packing.words_for(x.channels),
+        TO=out.channels,
+        TO_WORDS=packing.words_for(out.channels),
+    )
+    return _step(site, "repack", source, *site.node.inputs)
+
+
+ELEMENTWISE_VARIANTS: tuple[Variant, ...] = (
+    # First, since moving nothing is best; every language can.
+    Variant("same_memory", (Reshape,), tuple(Language), _alias, _same_memory),
+    Variant("arithmetic", (Arithmetic,), C_LANGUAGES, _arithmetic, _exact_division),
+    Variant("bit_pool", (BitPool,), C_LANGUAGES, _bit_pool),
+    Variant("max_pool", (MaxPool,), C_LANGUAGES, _max_pool),
+    Variant("pad", (Pad,), C_LANGUAGES, _pad),
+    Variant("repack", (Reshape,), C_LANGUAGES, _repack),
+    Variant("sign", (Sign,), C_LANGUAGES, _sign),
+    Variant("threshold", (Threshold,), C_LANGUAGES, _threshold),
+    Variant("to_float", (ToFloat,), C_LANGUAGES, _to_float),
+    Variant("transpose", (Transpose,), C_LANGUAGES, _transpose),
+)

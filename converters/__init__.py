@@ -1,0 +1,1 @@
+"""ONNX model -> graph -> bundle: one pass a file."""

@@ -1,0 +1,75 @@
+"""Clean-up that ONNX libraries do: inlining, constant folding, shape inference, order, dead code.
+
+Only steps that keep every float operation and its order are used: folding evaluates nodes whose inputs are constants,
+and no rewrite fuses or moves arithmetic (docs/adr/0003 says why these libraries).
+"""
+
+from __future__ import annotations
+
+import logging
+
+import onnx
+import onnx_ir as ir
+from onnx_ir.passes import common
+from onnxscript import optimizer
+
+from bnnrt.errors import ConversionError
+
+__all__ = ["clean"]
+
+# Folding may grow a constant (int8 weights to float32) up to this many elements.
+LARGEST_FOLDED = 1 << 28
+
+RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
+
+
+def clean(proto: onnx.ModelProto) -> ir.Model:
+    """A model whose constants are all initializers, in an order in which it can run, with shapes where known.
+
+    Raises ConversionError if the file's graph is inconsistent.
+    """
+    # The libraries log what they skip (unknown domains, for one); the importer says what matters of it.
+    for name in ("onnx_ir", "onnxscript"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        model = ir.from_proto(proto)
+        _run(
+            model,
+            common.RemoveInitializersFromInputsPass(),
+            common.InlinePass(),
+            common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+            common.TopologicalSortPass(),
+        )
+        optimizer.fold_constants(
+            model,
+            onnx_shape_inference=True,
+            input_size_limit=LARGEST_FOLDED,
+            output_size_limit=LARGEST_FOLDED,
+            should_fold=_should_fold,
+        )
+        _run(
+            model,
+            common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+            common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True),
+            common.IdentityEliminationPass(),
+            common.RemoveUnusedNodesPass(),
+        )
+    except Exception as e:  # the libraries raise whatever a malformed graph makes them stumble over
+        raise ConversionError(f"the model's graph is inconsistent: {_innermost(e)}") from None
+    return model
+
+
+def _run(model: ir.Model, *passes: ir.passes.InPlacePass) -> None:
+    for step in passes:
+        step(model)
+
+
+def _should_fold(node: ir.Node) -> bool | None:
+    # Everything constant, DequantizeLinear and ConstantOfShape too, which the library would keep.
+    return None if node.op_type in RANDOM else True
+
+
+def _innermost(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error) or type(error).__name__

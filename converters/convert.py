@@ -1,0 +1,152 @@
+"""From an ONNX file to a bundle: the steps, in order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import onnx_ir as ir
+
+from bnnrt.bundle import Bundle, Port, Provenance
+from bnnrt.converters.binarize import Binarize
+from bnnrt.converters.bits import KeepBits
+from bnnrt.converters.cleanup import clean
+from bnnrt.converters.importer import Imported, InputBinding, import_graph
+from bnnrt.converters.load import Source, load
+from bnnrt.converters.padding import MergeZeroPads
+from bnnrt.converters.pixels import pixel_input
+from bnnrt.converters.report import Report, make_report
+from bnnrt.converters.signs import recognise
+from bnnrt.converters.thresholds import FoldThresholds
+from bnnrt.converters.zeros import reachable_zeros
+from bnnrt.errors import ConversionError
+from bnnrt.graph import Graph, Pass
+from bnnrt.ops import Domain
+from bnnrt.preprocess.pipeline import ImagePipeline
+
+__all__ = ["Options", "convert", "parse_labels"]
+
+BINARIZING: tuple[Pass, ...] = (KeepBits(), MergeZeroPads(), Binarize())
+FOLDING: tuple[Pass, ...] = (FoldThresholds(), KeepBits())
+
+DTYPES = {Domain.FLOAT32: "float32", Domain.UINT8: "uint8"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user can say about a conversion.
+
+    ``pixel_scale`` and ``pixel_offset``: what an image's pixels, 0 to 255, are multiplied with and then added to before
+    they enter the network; without them they enter as they are.
+    """
+
+    labels: Sequence[str] | None = None
+    strict: bool = False
+    pixel_scale: float | None = None
+    pixel_offset: float | None = None
+
+
+def convert(
+    path: str | Path, options: Options | None = None, progress: Callable[[str], None] = lambda step: None
+) -> tuple[Bundle, Report]:
+    """Convert the ONNX model at ``path``.
+
+    Args:
+        progress: told what is being done.
+
+    Raises ConversionError if the file cannot be read, if anything in it has no exact counterpart, and, with
+    ``strict``, if there is anything to warn of.
+    """
+    options = options or Options()
+    progress("reading")
+    source = load(path)
+    progress("cleaning up")
+    model = clean(source.proto)
+    recognise(model)
+    progress("finding binary layers")
+    graph, report = _network(import_graph(model))
+    if options.strict:
+        report.refuse_warnings()
+    progress("starting from pixels")
+    pixels = pixel_input(model, options.pixel_scale, options.pixel_offset)
+    if pixels is None and (options.pixel_scale is not None or options.pixel_offset is not None):
+        raise ConversionError("the model takes no images, so pixels cannot be scaled", source.path.name)
+    bundle = Bundle(
+        model=graph,
+        pixels=None if pixels is None else _network_on(model, pixels),
+        inputs=tuple(_port(value, graph) for value in model.graph.inputs),
+        outputs=tuple(_port(value, graph) for value in model.graph.outputs),
+        pipeline=None if pixels is None else ImagePipeline(pixels.height, pixels.width, pixels.channels),
+        labels=_labels(source, options, graph),
+        provenance=Provenance(source.path.name, source.sha256, f"bnnrt {_version()}"),
+    )
+    return bundle, report
+
+
+def _network(imported: Imported) -> tuple[Graph, Report]:
+    graph = imported.graph
+    for step in BINARIZING:
+        graph = step.apply(graph)
+    zeros = reachable_zeros(graph, imported.open_signs)
+    for step in FOLDING:
+        graph = step.apply(graph)
+    return graph, make_report(graph, imported.operators, zeros)
+
+
+def _network_on(model: ir.Model, binding: InputBinding) -> Graph:
+    graph = import_graph(model, binding).graph
+    for step in (*BINARIZING, *FOLDING):
+        graph = step.apply(graph)
+    return graph
+
+
+def _port(value: ir.Value, graph: Graph) -> Port:
+    name = value.name or ""
+    type = graph.types[name]
+    shape: tuple[int | str | None, ...] = type.shape
+    if value.shape is not None and len(value.shape) == len(type.shape):
+        # The graph knows every size but the batch; of that, the model's own number or name.
+        first = value.shape[0]
+        shape = (first if isinstance(first, int) else first.value, *type.shape[1:])
+    return Port(name, shape, DTYPES[type.domain])
+
+
+def _labels(source: Source, options: Options, graph: Graph) -> tuple[str, ...] | None:
+    labels, where = options.labels, "labels"
+    if labels is None:
+        text = source.metadata.get("labels")
+        if text is None:
+            return None
+        labels, where = parse_labels(text, "metadata property labels"), "metadata property labels"
+    classes = graph.types[graph.outputs[0]].channels
+    if len(labels) != classes:
+        raise ConversionError(
+            f"{len(labels)} labels for {classes} classes", where, "give one label for each element of the output"
+        )
+    return tuple(labels)
+
+
+def parse_labels(text: str, where: str) -> tuple[str, ...]:
+    """A JSON list of strings, or one label a line. Raises ConversionError for other JSON lists and for no labels."""
+    if text.lstrip().startswith("["):
+        try:
+            labels = json.loads(text)
+        except ValueError as e:
+            raise ConversionError(f"this is no JSON list: {e}", where) from None
+        if not all(isinstance(label, str) for label in labels):
+            raise ConversionError("a label is not a string", where)
+    else:
+        labels = [line.strip() for line in text.splitlines() if line.strip()]
+    if not labels:
+        raise ConversionError("there are no labels", where)
+    return tuple(labels)
+
+
+def _version() -> str:
+    try:
+        return version("bnnrt")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,152 @@
+"""Handlers of operators that treat every element alike, or every channel."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import onnx_ir as ir
+
+from bnnrt.converters import layout
+from bnnrt.converters.draft import Array, Draft
+from bnnrt.converters.layout import Value
+from bnnrt.converters.onnx_node import OnnxNode
+from bnnrt.converters.scope import Handler, Scope, float32, listed
+from bnnrt.ops import Arithmetic, ArithmeticKind, Sign, SignOfZero, ToFloat
+
+__all__ = ["arithmetic", "batch_normalization", "cast", "same", "sign", "with_constant"]
+
+
+def with_constant(
+    scope: Scope,
+    node: OnnxNode,
+    value: Value,
+    kind: ArithmeticKind,
+    constant: Array,
+    *,
+    first: bool = False,
+    part: str = "",
+) -> Value:
+    """``value kind constant``, or the constant ``first``, broadcast as ONNX does.
+
+    ``constant`` float32, of a shape that broadcasts to [batch, *value.shape] without enlarging it. ``part`` says which
+    part of the ONNX node this is, where it becomes several.
+    """
+    draft = scope.draft
+    if constant.size > 1:
+        constant = _without_batch(node, value, constant)
+        rows = np.broadcast_to(constant, value.shape)
+        vector = _last_axis(draft, value, rows)
+        if vector is None and len(value.shape) == 3:
+            # Channels elsewhere than last: an image that has not met a convolution yet.
+            image = layout.as_image(draft, node.name, value)
+            vector = _last_axis(draft, image, rows)
+            value = value if vector is None else image
+        if vector is None:
+            value = layout.as_matrix(draft, node.name, value)
+            vector = value.laid(rows)
+    else:
+        vector = constant.reshape(1)
+    vector = vector[:1] if _identical(vector, vector[0]) else vector
+    name = f"{node.name}/{part}" if part else node.name
+    operand = draft.constant(f"{name}/constant", np.ascontiguousarray(vector))
+    pair = (operand, value.tensor) if first else (value.tensor, operand)
+    tensor = draft.emit(name, Arithmetic(kind), *pair)
+    return Value(tensor, value.shape, value.dims, value.perm)
+
+
+def _without_batch(node: OnnxNode, value: Value, constant: Array) -> Array:
+    """The constant as it broadcasts to ``value.shape``."""
+    rank = len(value.shape) + 1
+    if constant.ndim > rank and prod(constant.shape[: constant.ndim - rank]) == 1:
+        constant = constant.reshape(constant.shape[constant.ndim - rank :])
+    if constant.ndim == rank:
+        if not _identical(constant, constant[:1]):
+            raise node.error("a constant differs from one image of the batch to the next", "export with batch size 1")
+        constant = constant[0]
+    fits = constant.ndim < rank and all(
+        c in (1, v) for c, v in zip(constant.shape[::-1], value.shape[::-1], strict=False)
+    )
+    if not fits:
+        raise node.error(f"a constant of shape {list(constant.shape)} does not fit [N, {listed(value.shape)}]")
+    return constant
+
+
+def _last_axis(draft: Draft, value: Value, rows: Array) -> Array | None:
+    """``rows`` as a vector over the last axis of the value's tensor; None if it depends on other axes too."""
+    channels = draft.types[value.tensor].channels
+    laid = value.laid(rows).reshape(-1, channels)
+    return laid[0] if _identical(laid, laid[0]) else None
+
+
+def _identical(array: Array, model: Array) -> bool:
+    """Whether all rows of a float32 array are ``model``, bit for bit (0.0 is not -0.0, and NaN is itself)."""
+    return bool((array.view(np.uint32) == model.view(np.uint32)).all())
+
+
+def arithmetic(kind: ArithmeticKind) -> Handler:
+    """Add, Sub, Mul, Div: of a computed tensor and a constant, or of two computed tensors of one shape."""
+
+    def handler(scope: Scope, node: OnnxNode) -> Value:
+        for index in (0, 1):
+            if node.constant(index) is not None:
+                constant, value = float32(node, index, "constants"), scope.value(node, 1 - index)
+                return with_constant(scope, node, value, kind, constant, first=index == 0)
+        a, b = scope.value(node, 0), scope.value(node, 1)
+        if a.shape != b.shape:
+            raise node.error(
+                f"[N, {listed(a.shape)}] and [N, {listed(b.shape)}] would be broadcast",
+                "only tensors of one shape are supported",
+            )
+        a, b = layout.like(scope.draft, node.name, a, b)
+        return Value(scope.draft.emit(node.name, Arithmetic(kind), a.tensor, b.tensor), a.shape, a.dims, a.perm)
+
+    return handler
+
+
+def batch_normalization(scope: Scope, node: OnnxNode) -> Value:
+    """BatchNormalization as ONNX Runtime computes it: x * s + (bias - mean * s), s = scale * (1 / sqrt(var + epsilon)).
+
+    All in float32, each operation rounded.
+    """
+    if node.integer("training_mode", 0) or len(node.node.outputs) > 1:
+        raise node.error("this is training mode", "export the model in evaluation mode")
+    value = scope.value(node, 0)
+    scale, bias, mean, variance = (float32(node, i, "parameters") for i in range(1, 5))
+    if any(p.shape != (value.shape[0],) for p in (scale, bias, mean, variance)):
+        raise node.error(f"parameters do not fit {value.shape[0]} channels")
+    with np.errstate(all="ignore"):
+        factor = scale * (np.float32(1) / np.sqrt(variance + np.float32(node.number("epsilon", 1e-5))))
+        offset = bias - mean * factor
+    axes = (-1,) + (1,) * (len(value.shape) - 1)
+    result = with_constant(scope, node, value, ArithmeticKind.MUL, factor.reshape(axes), part="scale")
+    return with_constant(scope, node, result, ArithmeticKind.ADD, offset.reshape(axes), part="offset")
+
+
+def sign(scope: Scope, node: OnnxNode) -> Value:
+    """bnnrt.Sign, which :mod:`bnnrt.converters.signs` puts in the place of every form of sign."""
+    value = scope.value(node, 0)
+    zero = node.text("zero", "onnx")
+    op = Sign(SignOfZero.GT if zero == "gt" else SignOfZero.GE)
+    bits = scope.draft.emit(node.name, op, value.tensor)
+    if zero == "onnx":
+        scope.open_signs.append(node.name)
+    return Value(scope.draft.emit(f"{node.name}/float", ToFloat(), bits), value.shape, value.dims, value.perm)
+
+
+def same(scope: Scope, node: OnnxNode) -> Value:
+    """Identity and Dropout in evaluation mode."""
+    if len([output for output in node.node.outputs if output.uses() or output.is_graph_output()]) > 1:
+        raise node.error("the mask is read", "export the model in evaluation mode")
+    training = node.constant(2)
+    if node.has_input(2) and (training is None or training.any()):
+        raise node.error("this is training mode", "export the model in evaluation mode")
+    return scope.value(node, 0)
+
+
+def cast(scope: Scope, node: OnnxNode) -> Value:
+    """Cast of float32 (or of the 8-bit input) to float32."""
+    target = ir.DataType(node.integer("to", 0))
+    if target != ir.DataType.FLOAT:
+        raise node.error(f"to {target.name} is not supported", "only float32 is supported")
+    return scope.value(node, 0)

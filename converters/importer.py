@@ -1,0 +1,188 @@
+"""An ONNX graph, cleaned up and with its signs recognised, to a :class:`bnnrt.graph.Graph`, operator by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import onnx_ir as ir
+
+from bnnrt.converters import layout
+from bnnrt.converters.draft import Draft
+from bnnrt.converters.layout import Value
+from bnnrt.converters.onnx_node import OnnxNode, is_standard, qualified, static_shape
+from bnnrt.converters.operators import HANDLERS
+from bnnrt.converters.scope import Scope
+from bnnrt.converters.shape_values import computes_shape
+from bnnrt.errors import ConversionError, GraphError
+from bnnrt.graph import Graph
+from bnnrt.ops import Domain, Reshape, TensorType, ToFloat
+
+__all__ = ["Imported", "InputBinding", "import_graph", "input_shape", "reads_channels_first"]
+
+# Operators that treat every element alike: whatever the layout of an image is, they keep it.
+ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Cast", "Identity", "Dropout", "Clip", "Relu")
+# Operators that take their image as [batch, channels, rows, columns].
+CHANNELS_FIRST = ("Conv", "MaxPool", "BatchNormalization")
+
+OLDEST_OPSET = 7
+
+DOMAINS = {ir.DataType.FLOAT: Domain.FLOAT32, ir.DataType.UINT8: Domain.UINT8}
+
+
+@dataclass(frozen=True, eq=False)
+class Imported:
+    """A graph of float32 operators, and what the graph itself does not say."""
+
+    graph: Graph
+    operators: Mapping[str, str]
+    """The ONNX operator behind each node of the graph, by node name."""
+    open_signs: frozenset[str]
+    """Names of the Sign nodes that are ONNX signs, which give 0 at 0."""
+
+
+class InputBinding(Protocol):
+    """Decides what feeds a network's input."""
+
+    def inputs(self, model: ir.Model) -> Mapping[str, TensorType]:
+        """The graph's inputs."""
+
+    def bind(self, draft: Draft, model: ir.Model) -> Mapping[str, Value]:
+        """The ONNX inputs, by name, in terms of the graph's inputs."""
+
+
+class OwnInputs:
+    """The model's own inputs, as they are."""
+
+    def inputs(self, model: ir.Model) -> Mapping[str, TensorType]:
+        found = {}
+        for value in model.graph.inputs:
+            domain = DOMAINS.get(value.dtype) if value.dtype is not None else None
+            if domain is None:
+                kind = "of no tensor type" if value.dtype is None else value.dtype.name.lower()
+                raise ConversionError(f"an input is {kind}", f"input {value.name}", "float32 and uint8 are supported")
+            found[value.name or ""] = TensorType((None, *input_shape(value)), domain)
+        return found
+
+    def bind(self, draft: Draft, model: ir.Model) -> Mapping[str, Value]:
+        values = {}
+        for value in model.graph.inputs:
+            tensor = name = value.name or ""
+            if value.dtype == ir.DataType.UINT8:
+                if not all(is_standard(node, "Cast") for node in value.consumers()):
+                    raise ConversionError(
+                        "8-bit numbers are computed with", f"input {name}", "cast the input to float32 first"
+                    )
+                tensor = draft.emit(f"{name}/float", ToFloat(), name)
+            bound = Value.plain(tensor, input_shape(value))
+            values[name] = layout.as_image(draft, name, bound) if reads_channels_first(value) else bound
+        return values
+
+
+def input_shape(value: ir.Value) -> tuple[int, ...]:
+    """The shape of an input without its batch. Raises ConversionError if it is not known."""
+    shape = static_shape(value)
+    if not shape or len(shape) < 2:
+        raise ConversionError(
+            "an input has no batch axis, or no shape", f"input {value.name}", "export it with a shape"
+        )
+    sizes = [d for d in shape[1:] if d is not None and d > 0]
+    if len(sizes) != len(shape) - 1:
+        raise ConversionError(
+            "a dimension other than the batch is free", f"input {value.name}", "export the model with fixed sizes"
+        )
+    return tuple(sizes)
+
+
+def reads_channels_first(value: ir.Value) -> bool:
+    """Whether a 4-D value reaches, through element-wise operators, one that takes channels first."""
+    shape = static_shape(value)
+    if shape is None or len(shape) != 4:
+        return False
+    waiting, seen = [value], set()
+    while waiting:
+        current = waiting.pop()
+        for node in current.consumers():
+            if is_standard(node, *CHANNELS_FIRST):
+                return True
+            elementwise = is_standard(node, *ELEMENTWISE) or node.domain == "bnnrt"
+            if elementwise and id(node) not in seen:
+                seen.add(id(node))
+                waiting.append(node.outputs[0])
+    return False
+
+
+def import_graph(model: ir.Model, binding: InputBinding | None = None) -> Imported:
+    """Translate ``model`` (from :func:`cleanup.clean` and :func:`signs.recognise`).
+
+    The batch stays free: every supported operator treats each image on its own.
+
+    Raises ConversionError naming the node and its operator where there is no exact counterpart.
+    """
+    binding = binding or OwnInputs()
+    try:
+        return _import(model, binding)
+    except GraphError as e:
+        raise ConversionError(e.what, e.where, e.fix) from None
+
+
+def _import(model: ir.Model, binding: InputBinding) -> Imported:
+    _check_version(model)
+    outputs = tuple(value.name or "" for value in model.graph.outputs)
+    draft = Draft(binding.inputs(model), reserved=outputs)
+    scope = Scope(draft, _batch(model))
+    scope.values.update(binding.bind(draft, model))
+    for node, name in zip(model.graph, _names(model), strict=True):
+        if computes_shape(node):
+            continue
+        named = OnnxNode(node, name)
+        handler = HANDLERS.get(qualified(node))
+        if handler is None:
+            raise named.error("this operator is not supported", "see docs/converter.md for those that are")
+        value = handler(scope, named)
+        scope.operators[name] = named.operator
+        scope.values[node.outputs[0].name or ""] = value
+    finished: set[str] = set()
+    for output in model.graph.outputs:
+        _finish(scope, output, finished)
+    return Imported(draft.graph(outputs), scope.operators, frozenset(scope.open_signs))
+
+
+def _check_version(model: ir.Model) -> None:
+    version = model.graph.opset_imports.get("", 0)
+    if version < OLDEST_OPSET:
+        # Before, Add and its like broadcast by other rules.
+        fix = f"convert it to version {OLDEST_OPSET} or later with onnx.version_converter"
+        raise ConversionError(f"the model uses version {version} of the ONNX operators", fix=fix)
+
+
+def _names(model: ir.Model) -> list[str]:
+    """A name for each node: its own where it has one that no node before it has."""
+    names: dict[str, None] = {}
+    for index, node in enumerate(model.graph):
+        name = node.name or f"{node.op_type}_{index}"
+        while name in names:
+            name = f"{name}_{index}"
+        names[name] = None
+    return list(names)
+
+
+def _batch(model: ir.Model) -> int | None:
+    shape = static_shape(model.graph.inputs[0]) if model.graph.inputs else None
+    return shape[0] if shape else None
+
+
+def _finish(scope: Scope, output: ir.Value, finished: set[str]) -> None:
+    """Let the graph have ``output`` under its own name, in ONNX's shape and order."""
+    draft, name = scope.draft, output.name or ""
+    value = scope.values.get(name)
+    if value is None:
+        raise ConversionError("an output is constant", f"output {name}", "remove it from the model")
+    tensor = layout.in_onnx_order(draft, name, value).tensor
+    if draft.producer(tensor) is None or tensor in finished:
+        draft.emit(f"{name}/copy", Reshape(value.shape), tensor, output=name)
+    else:
+        draft.rename(tensor, name)
+        scope.values = {n: replace(v, tensor=name) if v.tensor == tensor else v for n, v in scope.values.items()}
+    finished.add(name)

@@ -1,0 +1,105 @@
+"""Typed access to the attributes, constants and shapes of an ONNX node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from bnnrt.converters.draft import Array
+from bnnrt.errors import ConversionError
+
+__all__ = ["OnnxNode", "constant_of", "is_standard", "qualified", "static_shape"]
+
+STANDARD_DOMAINS = ("", "ai.onnx")
+
+
+def constant_of(value: ir.Value | None) -> Array | None:
+    """The elements of a constant, or None."""
+    if value is None or value.const_value is None or value.is_graph_input():
+        return None
+    array: Array = np.asarray(value.const_value.numpy())
+    return array
+
+
+def static_shape(value: ir.Value | None) -> tuple[int | None, ...] | None:
+    """The shape with None where a dimension is free, or None where even the rank is unknown."""
+    if value is None or value.shape is None:
+        return None
+    return tuple(d if isinstance(d, int) else None for d in value.shape)
+
+
+def qualified(node: ir.Node) -> str:
+    """The operator with its domain, as error texts name it."""
+    return node.op_type if node.domain in STANDARD_DOMAINS else f"{node.domain}.{node.op_type}"
+
+
+def is_standard(node: ir.Node | None, *operators: str) -> bool:
+    """Whether ``node`` is one of some standard operators."""
+    return node is not None and node.domain in STANDARD_DOMAINS and node.op_type in operators
+
+
+class OnnxNode:
+    """An ONNX node under a unique name."""
+
+    def __init__(self, node: ir.Node, name: str) -> None:
+        self.node, self.name = node, name
+
+    @property
+    def operator(self) -> str:
+        return qualified(self.node)
+
+    def error(self, what: str, fix: str = "") -> ConversionError:
+        """An error that names this node and its operator."""
+        return ConversionError(f"{self.operator}: {what}", f"node {self.name}", fix)
+
+    def has_input(self, index: int) -> bool:
+        return index < len(self.node.inputs) and self.node.inputs[index] is not None
+
+    def input(self, index: int) -> ir.Value:
+        """An input that must be there."""
+        value = self.node.inputs[index] if self.has_input(index) else None
+        if value is None:
+            raise self.error(f"input {index} is missing")
+        return value
+
+    def constant(self, index: int) -> Array | None:
+        """The elements of an input, if it is there and constant."""
+        return constant_of(self.node.inputs[index]) if self.has_input(index) else None
+
+    def required_constant(self, index: int, what: str) -> Array:
+        """The elements of an input that must be constant."""
+        array = self.constant(index)
+        if array is None:
+            raise self.error(f"{what} (input {index}) is not a constant", "only constant parameters are supported")
+        return array
+
+    def integer(self, name: str, default: int) -> int:
+        attribute = self.node.attributes.get(name)
+        return default if attribute is None else attribute.as_int()
+
+    def number(self, name: str, default: float) -> float:
+        attribute = self.node.attributes.get(name)
+        return default if attribute is None else attribute.as_float()
+
+    def text(self, name: str, default: str) -> str:
+        attribute = self.node.attributes.get(name)
+        return default if attribute is None else attribute.as_string()
+
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        attribute = self.node.attributes.get(name)
+        return None if attribute is None else tuple(attribute.as_ints())
+
+    def integers_or_input(self, name: str, index: int) -> tuple[int, ...] | None:
+        """Integers that older operator versions take as an attribute and newer ones as an input."""
+        if name in self.node.attributes or not self.has_input(index):
+            return self.integers(name)
+        return tuple(int(v) for v in self.required_constant(index, name).reshape(-1))
+
+    def pair(self, name: str, default: Sequence[int]) -> tuple[int, int]:
+        """An attribute of one integer a spatial axis, for two of them."""
+        values = self.integers(name) or tuple(default)
+        if len(values) != 2:
+            raise self.error(f"{name} {list(values)} is not two-dimensional", "only 2-D images are supported")
+        return values[0], values[1]

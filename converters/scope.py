@@ -1,0 +1,52 @@
+"""What the handlers of ONNX operators work on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from bnnrt.converters.draft import Array, Draft
+from bnnrt.converters.layout import Value
+from bnnrt.converters.onnx_node import OnnxNode
+
+__all__ = ["Handler", "Scope", "float32", "listed"]
+
+
+class Scope:
+    """What a handler sees: the graph under construction and the values known so far."""
+
+    def __init__(self, draft: Draft, batch: int | None) -> None:
+        self.draft, self.batch = draft, batch
+        self.values: dict[str, Value] = {}
+        self.operators: dict[str, str] = {}
+        """The ONNX operator behind each node of the graph, by node name."""
+        self.open_signs: list[str] = []
+        """Names of Sign nodes that are ONNX signs, with 0 at 0."""
+
+    def value(self, node: OnnxNode, index: int) -> Value:
+        """An input that the network computes."""
+        value = node.input(index)
+        found = self.values.get(value.name or "")
+        if found is None:
+            if node.constant(index) is not None:
+                raise node.error(f"input {index} is a constant", "only computed tensors are supported there")
+            raise node.error(
+                f"input {index} ({value.name}) has no supported type", "only float32 tensors are supported"
+            )
+        return found
+
+
+Handler = Callable[[Scope, OnnxNode], Value]
+"""Emits what an ONNX node becomes and returns the value of its first output."""
+
+
+def float32(node: OnnxNode, index: int, what: str) -> Array:
+    array = node.required_constant(index, what)
+    if array.dtype != np.float32:
+        raise node.error(f"{what} are {array.dtype}", "only float32 is supported")
+    return array
+
+
+def listed(shape: tuple[int, ...]) -> str:
+    return ", ".join(map(str, shape))

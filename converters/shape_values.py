@@ -1,0 +1,82 @@
+"""Shapes that a model computes: Shape, Gather, Slice, Concat and their like on the sizes of a tensor.
+
+With a free batch they are no constants, but they are known all the same, but for the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from bnnrt.converters.onnx_node import OnnxNode, constant_of, is_standard
+
+__all__ = ["computes_shape", "integers"]
+
+Sizes = list[int | None]
+
+SAME = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
+INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
+
+
+def computes_shape(node: ir.Node) -> bool:
+    """Whether ``node`` computes sizes, not data. Whoever reads them evaluates them by :func:`integers`."""
+    if is_standard(node, "Shape"):
+        return True
+    return is_standard(node, "Gather", "Slice", "Concat", *SAME) and node.outputs[0].dtype in INTEGERS
+
+
+def integers(value: ir.Value, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> Sizes | None:
+    """The elements of an integer vector or scalar, None standing for the free batch; None if they are not known.
+
+    Args:
+        shapes: the shapes of computed tensors by name, without the batch.
+        batch: the batch, where it is fixed.
+    """
+    constant = constant_of(value)
+    if constant is not None:
+        return [int(v) for v in constant.reshape(-1)]
+    node = value.producer()
+    if node is None:
+        return None
+    if is_standard(node, "Shape"):
+        return _sizes(node, shapes, batch)
+    parts = []
+    for source in node.inputs if is_standard(node, "Concat") else node.inputs[:1]:
+        part = None if source is None else integers(source, shapes, batch)
+        if part is None:
+            return None
+        parts.append(part)
+    if is_standard(node, "Concat"):
+        return [size for part in parts for size in part]
+    if is_standard(node, *SAME):
+        return parts[0]
+    return _picked(node, parts[0])
+
+
+def _sizes(node: ir.Node, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> Sizes | None:
+    source = node.inputs[0]
+    shape = None if source is None else shapes.get(source.name or "")
+    if shape is None:
+        return None
+    named = OnnxNode(node, node.name or "")
+    end = named.integer("end", len(shape) + 1)
+    return [batch, *shape][named.integer("start", 0) : end]
+
+
+def _picked(node: ir.Node, sizes: Sizes) -> Sizes | None:
+    """Gather and Slice of a vector, with constant positions."""
+    given = [constant_of(source) for source in node.inputs[1:]]
+    positions = np.arange(len(sizes))
+    if any(array is None for array in given) or not given:
+        return None
+    numbers = [array.reshape(-1) for array in given if array is not None]
+    if is_standard(node, "Gather"):
+        if not ((numbers[0] >= -len(sizes)) & (numbers[0] < len(sizes))).all():
+            return None
+        return [sizes[i] for i in positions[numbers[0]]]
+    if not is_standard(node, "Slice") or any(len(part) != 1 for part in numbers):
+        return None
+    step = int(numbers[3][0]) if len(numbers) > 3 else 1
+    return [sizes[i] for i in positions[int(numbers[0][0]) : int(numbers[1][0]) : step]]

@@ -1,0 +1,16 @@
+/* What the shared bodies need of OpenCL C 1.2. */
+#pragma OPENCL FP_CONTRACT OFF
+
+#define KERNEL __kernel void
+#define DEVICE static
+#define GLOBAL __global
+#define LOCAL __local
+#define LOCAL_ARRAY(type, name, size) __local type name[size]
+#define RESTRICT restrict
+#define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
+#define MINUS_INFINITY (-INFINITY)
+#define POPCOUNT(word) ((int)popcount(word))
+
+#define GLOBAL_ID(axis) ((int)get_global_id(axis))
+#define LOCAL_ID(axis) ((int)get_local_id(axis))
+#define GROUP_ID(axis) ((int)get_group_id(axis))

@@ -1,0 +1,1 @@
+"""Image files to pixels, and pixels to bits."""

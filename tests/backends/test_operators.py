@@ -1,0 +1,269 @@
+"""Every operator on every backend and every variant, against the unpacked reference, on poisoned memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bnnrt import ops, packing, reference
+from bnnrt.backends.base import Backend
+from bnnrt.executor import Executor
+from bnnrt.graph import Constant, Graph, Node
+from bnnrt.ops import Domain, TensorType, Window
+from bnnrt.plan import make_plan
+
+Array = npt.NDArray[Any]
+
+checked = settings(
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+conv_variants = pytest.mark.parametrize("variants", ["default", "paper", "conv_lanes", "direct_threshold", "direct"])
+dense_variants = pytest.mark.parametrize("variants", ["default", "dense_segments", "dense_direct"])
+
+
+def as_stored(values: Array, type: TensorType) -> Array:
+    return packing.pack(values > 0) if type.domain is Domain.BIT else values
+
+
+def check(backend: Backend, graph: Graph, feeds: dict[str, Array], variants: str = "default") -> None:
+    """Run twice, on other data in between, on poisoned memory; every element must be the reference's."""
+    batch = len(next(iter(feeds.values())))
+    executor = Executor(backend, make_plan(graph, backend.info, batch, variants))
+    reversed_feeds = {name: np.ascontiguousarray(x[::-1]) for name, x in feeds.items()}
+    for given_feeds in (feeds, reversed_feeds, feeds):
+        executor.poison()
+        results = executor.run({n: as_stored(x, graph.inputs[n]) for n, x in given_feeds.items()})
+        for name, expected in reference.run(graph, given_feeds).items():
+            np.testing.assert_array_equal(results[name], as_stored(expected, graph.types[name]), err_msg=name)
+    executor.close()
+
+
+def one_node(op: ops.Op, x: TensorType, *constants: Constant) -> Graph:
+    names = [f"c{i}" for i in range(len(constants))]
+    node = Node("node", op, ("x", *names), ("y",))
+    return Graph({"x": x}, (node,), ("y",), dict(zip(names, constants, strict=True)))
+
+
+def bits(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.choice(np.array([-1, 1], dtype=np.float32), shape)
+
+
+def seeds() -> st.SearchStrategy[int]:
+    return st.integers(0, 2**32 - 1)
+
+
+@st.composite
+def windows(draw: st.DrawFn, pads: bool = True) -> tuple[Window, int, int]:
+    """A window and an image that it fits."""
+    kernel = draw(st.tuples(st.integers(1, 7), st.integers(1, 7)))
+    dilations = draw(st.sampled_from([(1, 1), (1, 1), (2, 1), (1, 3)]))
+    margins = draw(st.tuples(*[st.integers(0, 3)] * 4)) if pads else (0, 0, 0, 0)
+    window = Window(kernel, draw(st.tuples(st.integers(1, 3), st.integers(1, 3))), margins, dilations)
+    sizes = []
+    for axis in range(2):
+        span = dilations[axis] * (kernel[axis] - 1) + 1
+        least = max(1, span - margins[axis] - margins[axis + 2])
+        sizes.append(draw(st.integers(least, least + 12)))
+    return window, sizes[0], sizes[1]
+
+
+@conv_variants
+@checked
+@given(
+    shape=windows(),
+    per_group=st.one_of(st.integers(1, 6), st.integers(1, 130)),
+    groups=st.sampled_from([1, 1, 1, 2, 3]),
+    per_output=st.sampled_from([1, 2, 5, 31, 32, 33, 70]),
+    pad_value=st.sampled_from([-1, 0, 1]),
+    batch=st.integers(1, 5),
+    thresholded=st.booleans(),
+    seed=seeds(),
+)
+def test_binary_conv(
+    backend: Backend,
+    variants: str,
+    shape: tuple[Window, int, int],
+    per_group: int,
+    groups: int,
+    per_output: int,
+    pad_value: int,
+    batch: int,
+    thresholded: bool,
+    seed: int,
+) -> None:
+    window, height, width = shape
+    if groups > 1:
+        per_group = per_group % 40 + 1
+    rng = np.random.default_rng(seed)
+    x = bits(rng, batch, height, width, per_group * groups)
+    outputs = per_output * groups
+    weights = Constant.bits(bits(rng, outputs, *window.kernel, per_group) > 0)
+    type = TensorType((None, *x.shape[1:]), Domain.BIT)
+    nodes = [Node("conv", ops.BinaryConv(window, groups, pad_value), ("x", "w"), ("acc",))]
+    constants = {"w": weights}
+    if thresholded:
+        reach = window.taps * per_group
+        constants["t"] = Constant.of(rng.integers(-reach, reach + 2, outputs).astype(np.int32))
+        constants["f"] = Constant.bits(bits(rng, outputs) > 0)
+        nodes.append(Node("threshold", ops.Threshold(), ("acc", "t", "f"), ("y",)))
+    graph = Graph({"x": type}, tuple(nodes), nodes[-1].outputs, constants)
+    check(backend, graph, {"x": x}, variants)
+
+
+@dense_variants
+@checked
+@given(st.integers(1, 3000), st.integers(1, 70), st.integers(1, 5), seeds())
+def test_binary_dense(backend: Backend, variants: str, length: int, outputs: int, batch: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights = Constant.bits(bits(rng, outputs, length) > 0)
+    graph = one_node(ops.BinaryDense(), TensorType((None, length), Domain.BIT), weights)
+    check(backend, graph, {"x": bits(rng, batch, length)}, variants)
+
+
+def reals(rng: np.random.Generator, *shape: int) -> Array:
+    """Numbers whose sums round, with some special ones."""
+    x = rng.normal(size=shape).astype(np.float32) * np.float32(10) ** rng.integers(-3, 4, shape).astype(np.float32)
+    special = np.array([0, -0.0, 1, -1, 255, np.inf], dtype=np.float32)
+    return np.where(rng.random(shape) < 0.1, rng.choice(special, shape), x)
+
+
+@checked
+@given(windows(), st.integers(1, 40), st.sampled_from([1, 1, 2]), st.booleans(), st.integers(1, 3), seeds())
+def test_real_conv(
+    backend: Backend, shape: tuple[Window, int, int], channels: int, groups: int, packed: bool, batch: int, seed: int
+) -> None:
+    window, height, width = shape
+    rng = np.random.default_rng(seed)
+    outputs = groups * int(rng.integers(1, 20))
+    weights = bits(rng, outputs, *window.kernel, channels)
+    constant = Constant.bits(weights > 0) if packed else Constant.of(reals(rng, *weights.shape).clip(-1e6, 1e6))
+    op = ops.BinaryWeightConv(window, groups) if packed else ops.Conv(window, groups)
+    graph = one_node(op, TensorType((None, height, width, channels * groups), Domain.FLOAT32), constant)
+    check(backend, graph, {"x": reals(rng, batch, height, width, channels * groups).clip(-1e6, 1e6)})
+
+
+@checked
+@given(st.integers(1, 300), st.integers(1, 50), st.booleans(), st.integers(1, 4), seeds())
+def test_real_dense(backend: Backend, length: int, outputs: int, packed: bool, batch: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights = reals(rng, outputs, length).clip(-1e6, 1e6)
+    constant = Constant.bits(weights > 0) if packed else Constant.of(weights)
+    op = ops.BinaryWeightDense() if packed else ops.Dense()
+    graph = one_node(op, TensorType((None, length), Domain.FLOAT32), constant)
+    check(backend, graph, {"x": reals(rng, batch, length).clip(-1e6, 1e6)})
+
+
+@checked
+@given(windows(), st.integers(1, 100), st.integers(1, 4), seeds())
+def test_bit_pool(backend: Backend, shape: tuple[Window, int, int], channels: int, batch: int, seed: int) -> None:
+    window, height, width = shape
+    rng = np.random.default_rng(seed)
+    minimum = Constant.bits(bits(rng, channels) > 0)
+    graph = one_node(ops.BitPool(window), TensorType((None, height, width, channels), Domain.BIT), minimum)
+    check(backend, graph, {"x": bits(rng, batch, height, width, channels)})
+
+
+@checked
+@given(windows(), st.integers(1, 40), st.booleans(), st.integers(1, 3), seeds())
+def test_max_pool(
+    backend: Backend, shape: tuple[Window, int, int], channels: int, integer: bool, batch: int, seed: int
+) -> None:
+    window, height, width = shape
+    rng = np.random.default_rng(seed)
+    size = (batch, height, width, channels)
+    x = rng.integers(-(2**31), 2**31, size).astype(np.int32) if integer else reals(rng, *size)
+    if not integer:
+        x[rng.random(size) < 0.05] = np.nan
+    type = TensorType((None, *size[1:]), Domain.INT32 if integer else Domain.FLOAT32)
+    check(backend, one_node(ops.MaxPool(window), type), {"x": x})
+
+
+@checked
+@given(st.integers(1, 100), st.integers(1, 6), st.integers(1, 4), st.booleans(), seeds())
+def test_threshold(backend: Backend, channels: int, width: int, batch: int, pixels: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    size = (batch, width, width + 1, channels)
+    low, high = (0, 256) if pixels else (-50, 51)
+    x = rng.integers(low, high, size).astype(np.uint8 if pixels else np.int32)
+    thresholds = rng.integers(low - 1, high + 2, channels).astype(np.int32)
+    thresholds[rng.random(channels) < 0.1] = rng.choice(np.array([-(2**31), 2**31 - 1]))
+    type = TensorType((None, *size[1:]), Domain.UINT8 if pixels else Domain.INT32)
+    falling = Constant.bits(bits(rng, channels) > 0)
+    check(backend, one_node(ops.Threshold(), type, Constant.of(thresholds), falling), {"x": x})
+
+
+@checked
+@given(st.integers(1, 100), st.integers(1, 4), st.sampled_from(list(ops.SignOfZero)), seeds())
+def test_sign(backend: Backend, channels: int, batch: int, zero: ops.SignOfZero, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = reals(rng, batch, 3, channels)
+    x[rng.random(x.shape) < 0.1] = np.nan
+    check(backend, one_node(ops.Sign(zero), TensorType((None, 3, channels), Domain.FLOAT32)), {"x": x})
+
+
+@checked
+@given(
+    st.sampled_from(list(ops.ArithmeticKind)),
+    st.integers(1, 40),
+    st.integers(1, 3),
+    st.sampled_from(["channel", "scalar", "whole", "left channel", "left scalar"]),
+    seeds(),
+)
+def test_arithmetic(
+    backend: Backend, kind: ops.ArithmeticKind, channels: int, batch: int, operand: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    type = TensorType((None, 2, 3, channels), Domain.FLOAT32)
+    x = reals(rng, batch, 2, 3, channels)
+    if operand == "whole":
+        node = Node("node", ops.Arithmetic(kind), ("x", "z"), ("y",))
+        check(backend, Graph({"x": type, "z": type}, (node,), ("y",)), {"x": x, "z": reals(rng, *x.shape)})
+        return
+    constant = Constant.of(reals(rng, channels if operand.endswith("channel") else 1))
+    names = ("c", "x") if operand.startswith("left") else ("x", "c")
+    graph = Graph({"x": type}, (Node("node", ops.Arithmetic(kind), names, ("y",)),), ("y",), {"c": constant})
+    check(backend, graph, {"x": x})
+
+
+@checked
+@given(st.sampled_from([Domain.BIT, Domain.INT32, Domain.UINT8]), st.integers(1, 100), st.integers(1, 4), seeds())
+def test_to_float(backend: Backend, domain: Domain, channels: int, batch: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    if domain is Domain.BIT:
+        x = bits(rng, batch, 5, channels)
+    elif domain is Domain.INT32:
+        x = rng.integers(-(2**24), 2**24, (batch, 5, channels)).astype(np.int32)
+    else:
+        x = rng.integers(0, 256, (batch, 5, channels)).astype(np.uint8)
+    check(backend, one_node(ops.ToFloat(), TensorType((None, 5, channels), domain)), {"x": x})
+
+
+@checked
+@given(st.permutations([1, 2, 3]), st.tuples(*[st.integers(1, 9)] * 3), st.integers(1, 4), seeds())
+def test_transpose(backend: Backend, axes: list[int], sizes: tuple[int, ...], batch: int, seed: int) -> None:
+    x = reals(np.random.default_rng(seed), batch, *sizes)
+    graph = one_node(ops.Transpose((0, *axes)), TensorType((None, *sizes), Domain.FLOAT32))
+    check(backend, graph, {"x": x})
+
+
+@checked
+@given(st.tuples(*[st.integers(0, 3)] * 4), st.floats(width=32, allow_nan=False), st.integers(1, 20), seeds())
+def test_pad(backend: Backend, pads: tuple[int, int, int, int], value: float, channels: int, seed: int) -> None:
+    x = reals(np.random.default_rng(seed), 2, 4, 5, channels)
+    check(backend, one_node(ops.Pad(pads, value), TensorType((None, *x.shape[1:]), Domain.FLOAT32)), {"x": x})
+
+
+@checked
+@given(st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(1, 70)), st.booleans(), st.integers(1, 3), seeds())
+def test_reshape(backend: Backend, sizes: tuple[int, ...], of_bits: bool, batch: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b, c = sizes
+    x = bits(rng, batch, a, b, c) if of_bits else reals(rng, batch, a, b, c)
+    type = TensorType((None, a, b, c), Domain.BIT if of_bits else Domain.FLOAT32)
+    for shape in ((a * b * c,), (c, a * b), (a, b * c), (c, b, a)):
+        check(backend, one_node(ops.Reshape(shape), type), {"x": x})

@@ -1,0 +1,150 @@
+"""Every way in which files write a sign (and some that look like one and are none)."""
+
+import numpy as np
+import onnx
+import pytest
+
+from bnnrt import reference
+from bnnrt.converters.cleanup import clean
+from bnnrt.converters.signs import recognise
+from bnnrt.errors import ConversionError
+
+from .models import Net, check, converted, expected, kinds
+
+FLOAT = onnx.TensorProto.FLOAT
+X = np.array([[-np.inf, -3, -1, -0.25, -1e-40, -0.0, 0.0, 1e-40, 0.25, 1, 3, np.inf]], dtype=np.float32)
+SIZE = X.shape[1]
+
+
+def where(net, condition, yes, no, dtype=np.float32):
+    return net.op("Where", condition, net.constant(yes, dtype), net.constant(no, dtype))
+
+
+def cast(net, x):
+    return net.op("Cast", x, to=FLOAT)
+
+
+def compare(operator, constant=0.0, first=False):
+    def build(net):
+        zero = net.constant(constant)
+        return net.op(operator, zero, "x") if first else net.op(operator, "x", zero)
+
+    return build
+
+
+def affine(net, x, scale=2.0, offset=1.0):
+    return net.op("Sub", net.op("Mul", x, net.constant(scale)), net.constant(offset))
+
+
+FORMS = {
+    "ge, where": lambda n: where(n, compare("GreaterOrEqual")(n), 1.0, -1.0),
+    "gt, where": lambda n: where(n, compare("Greater")(n), 1.0, -1.0),
+    "lt, where": lambda n: where(n, compare("Less")(n), -1.0, 1.0),
+    "le, where": lambda n: where(n, compare("LessOrEqual")(n), -1.0, 1.0),
+    "0 <= x": lambda n: where(n, compare("LessOrEqual", first=True)(n), 1.0, -1.0),
+    "0 > x": lambda n: where(n, compare("Greater", first=True)(n), -1.0, 1.0),
+    "not lt": lambda n: where(n, n.op("Not", compare("Less")(n)), 1.0, -1.0),
+    "zero of one element": lambda n: where(n, compare("Greater", [0.0])(n), 1.0, -1.0),
+    "full branches": lambda n: where(n, compare("GreaterOrEqual")(n), np.ones((1, SIZE)), -np.ones((1, SIZE))),
+    "integer branches": lambda n: cast(n, where(n, compare("GreaterOrEqual")(n), 1, -1, np.int64)),
+    "cast, mul, sub": lambda n: affine(n, cast(n, compare("Greater")(n))),
+    "cast, add, div": lambda n: n.op(
+        "Div", n.op("Add", cast(n, compare("Greater")(n)), n.constant(-0.5)), n.constant(0.5)
+    ),
+    "1 - 2 * lt": lambda n: n.op(
+        "Sub", n.constant(1.0), n.op("Mul", n.constant(2.0), cast(n, compare("Less")(n)))
+    ),
+    "sign, add, sign": lambda n: n.op("Sign", n.op("Add", n.op("Sign", "x"), n.constant(0.1))),
+    "sign, sub, sign": lambda n: n.op("Sign", n.op("Sub", n.op("Sign", "x"), n.constant(0.1))),
+    "add, sign": lambda n: n.op("Sign", n.op("Add", "x", n.constant(1e-6))),
+    "clip, ge": lambda n: where(
+        n, n.op("GreaterOrEqual", n.op("Clip", "x", n.constant(-1.0), n.constant(1.0)), n.constant(0.0)), 1.0, -1.0
+    ),
+    "heaviside": lambda n: affine(
+        n, n.op("Where", compare("Equal")(n), n.constant(1.0), where(n, compare("Less")(n), 0.0, 1.0))
+    ),
+    "another threshold": lambda n: where(n, compare("Greater", 0.25)(n), 1.0, -1.0),
+    "a threshold a channel": lambda n: where(n, compare("Less", np.linspace(-1, 1, SIZE))(n), -1.0, 1.0),
+    "minus ge": lambda n: where(n, compare("GreaterOrEqual")(n), -1.0, 1.0),
+    "minus gt": lambda n: where(n, compare("Greater")(n), -1.0, 1.0),
+    "minus lt": lambda n: where(n, compare("Less")(n), 1.0, -1.0),
+    "minus, another threshold": lambda n: where(n, compare("LessOrEqual", 0.25)(n), 1.0, -1.0),
+    "1 - 2 * gt": lambda n: n.op(
+        "Sub", n.constant(1.0), n.op("Mul", n.constant(2.0), cast(n, compare("Greater")(n)))
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_sign(form):
+    net = Net(SIZE)
+    bundle = check(net.model(FORMS[form](net)), X)
+    assert "Sign" in kinds(bundle.model)
+    assert set(kinds(bundle.model)) <= {"Arithmetic", "Sign", "ToFloat"}
+
+
+def test_onnx_sign_gives_plus_one_at_zero_and_says_so():
+    net = Net(SIZE)
+    model = net.model(net.op("Sign", "x"))
+    bundle, report = converted(model)
+    (got,) = reference.run(bundle.model, {"x": X}).values()
+    (want,) = expected(model, X)
+    np.testing.assert_array_equal(got, np.where(want == 0, 1, want))
+    assert [w.node for w in report.warnings] == ["sign0"]
+
+
+@pytest.mark.parametrize("limits", [(-1.0, 1.0), (-0.5, 3.0)])
+def test_a_clip_before_a_sign_goes(limits):
+    net = Net(SIZE)
+    clipped = net.op("Clip", "x", *(net.constant(limit) for limit in limits))
+    model = clean(net.model(net.op("Sign", clipped)))
+    recognise(model)
+    assert [node.op_type for node in model.graph] == ["Sign"]
+
+
+def test_a_clip_of_an_old_operator_set_goes():
+    net = Net(SIZE, opset=9)
+    model = net.model(net.op("Sign", net.op("Clip", "x", min=-1.0, max=1.0)))
+    assert "Sign" in kinds(converted(model)[0].model)
+
+
+@pytest.mark.parametrize("limits", [(0.0, 1.0), (-1.0, 0.0), (0.5, 1.0)])
+def test_a_clip_that_changes_signs_stays(limits):
+    net = Net(SIZE)
+    clipped = net.op("Clip", "x", *(net.constant(limit) for limit in limits))
+    with pytest.raises(ConversionError, match=r"Clip.*node clip0"):
+        converted(net.model(net.op("Sign", clipped)))
+
+
+def test_a_relu_before_a_sign_stays():
+    net = Net(SIZE)
+    with pytest.raises(ConversionError, match=r"Relu.*node relu0"):
+        converted(net.model(net.op("Sign", net.op("Relu", "x"))))
+
+
+NO_SIGNS = {
+    "0 and 1": lambda n: where(n, compare("Greater")(n), 1.0, 0.0),
+    "2 and -2": lambda n: where(n, compare("Greater")(n), 2.0, -2.0),
+    "+1 and +1": lambda n: where(n, compare("Greater")(n), 1.0, 1.0),
+    "branches that differ": lambda n: where(n, compare("Greater")(n), np.linspace(0, 1, SIZE), -1.0),
+    "a computed branch": lambda n: n.op("Where", compare("Greater")(n), "x", n.constant(-1.0)),
+    "equal": lambda n: where(n, compare("Equal")(n), 1.0, -1.0),
+    "two sources": lambda n: n.op(
+        "Where", compare("Greater")(n), n.constant(1.0), where(n, compare("Greater", 0.5)(n), 1.0, -1.0)
+    ),
+    "branches that enlarge": lambda n: where(n, compare("Greater")(n), np.ones((3, 1, SIZE)), -1.0),
+    "two tensors": lambda n: where(n, n.op("Greater", "x", n.op("Mul", "x", "x")), 1.0, -1.0),
+}
+
+
+@pytest.mark.parametrize("form", NO_SIGNS)
+def test_what_is_no_sign_is_not_taken_for_one(form):
+    net = Net(SIZE)
+    with pytest.raises(ConversionError, match="not supported"):
+        converted(net.model(NO_SIGNS[form](net)))
+
+
+def test_one_comparison_may_serve_two_signs():
+    net = Net(SIZE)
+    condition = compare("Greater")(net)
+    check(net.model(where(net, condition, 1.0, -1.0), where(net, condition, -1.0, 1.0)), X)
