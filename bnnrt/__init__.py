@@ -29,3 +29,5 @@ __all__ = [
     "InputError",
     "OutputError",
 ]
+
+__version__ = "0.1.0"

@@ -121,17 +121,21 @@ def _check_ports(kind: str, ports: Sequence[Port], types: Mapping[str, TensorTyp
     if [port.name for port in ports] != list(types):
         raise BundleError(f"the {kind} ports are not the model's {kind}s")
     for port in ports:
-        type = types[port.name]
-        if not _fits(port, type):
-            raise BundleError(f"{kind} port {port.dtype}{list(port.shape)} is not the graph's {type}", port.name)
+        tensor_type = types[port.name]
+        if not _fits(port, tensor_type):
+            raise BundleError(f"{kind} port {port.dtype}{list(port.shape)} is not the graph's {tensor_type}", port.name)
 
 
-def _fits(port: Port, type: TensorType) -> bool:
+def _fits(port: Port, tensor_type: TensorType) -> bool:
     # No ONNX tensor holds packed bits.
-    if type.domain is Domain.BIT or port.dtype != STORAGE[type.domain].name or len(port.shape) != len(type.shape):
+    if (
+        tensor_type.domain is Domain.BIT
+        or port.dtype != STORAGE[tensor_type.domain].name
+        or len(port.shape) != len(tensor_type.shape)
+    ):
         return False
     # The graph may leave a batch free that the model fixes, and fix a size that the model only names.
-    sizes = zip(port.shape, type.shape, strict=True)
+    sizes = zip(port.shape, tensor_type.shape, strict=True)
     return all(size == given for size, given in sizes if isinstance(size, int) and given is not None)
 
 
@@ -141,8 +145,13 @@ def _check_pixels(graph: Graph | None, pipeline: ImagePipeline | None, outputs: 
     if graph is None or pipeline is None:
         raise BundleError("a bundle has both a pixel graph and an image pipeline, or neither")
     size = (pipeline.height, pipeline.width, pipeline.channels)
-    type = graph.inputs.get("pixels")
-    if type is None or len(graph.inputs) != 1 or type.domain is not Domain.UINT8 or type.shape[1:] != size:
+    tensor_type = graph.inputs.get("pixels")
+    if (
+        tensor_type is None
+        or len(graph.inputs) != 1
+        or tensor_type.domain is not Domain.UINT8
+        or tensor_type.shape[1:] != size
+    ):
         raise BundleError(f"the pixel graph does not start from pixels, uint8[N, {', '.join(map(str, size))}]")
     if [(name, graph.types[name]) for name in graph.outputs] != list(outputs.items()):
         raise BundleError("the pixel graph has other outputs than the model")
@@ -299,22 +308,24 @@ def _decode_tensors(value: Value, data: bytes) -> dict[str, Constant]:
 
 def _decode_tensor(value: Value, stored: Mapping[str, Any]) -> Constant:
     members = value.fields("domain", "shape", "sha256")
-    type = decode_type(members)
-    shape = Constant.stored_shape(type)
-    if stored["dtype"] != _STORED_DTYPES[type.domain] or tuple(stored["shape"]) != shape:
-        value.fail(f"is {type}, but stored as {stored['dtype']}{stored['shape']}")
+    tensor_type = decode_type(members)
+    shape = Constant.stored_shape(tensor_type)
+    if stored["dtype"] != _STORED_DTYPES[tensor_type.domain] or tuple(stored["shape"]) != shape:
+        value.fail(f"is {tensor_type}, but stored as {stored['dtype']}{stored['shape']}")
     if hashlib.sha256(stored["data"]).hexdigest() != members["sha256"].text():
         value.fail("does not have the SHA-256 that it claims")
-    array = np.frombuffer(stored["data"], dtype=_little_endian(type)).astype(STORAGE[type.domain], copy=False)
+    array = np.frombuffer(stored["data"], dtype=_little_endian(tensor_type)).astype(
+        STORAGE[tensor_type.domain], copy=False
+    )
     array.flags.writeable = False
     try:
-        return Constant(type, array.reshape(shape))
+        return Constant(tensor_type, array.reshape(shape))
     except GraphError as e:
         value.fail(f"is refused: {e}")
 
 
-def _little_endian(type: TensorType) -> np.dtype[Any]:
-    return STORAGE[type.domain].newbyteorder("<")
+def _little_endian(tensor_type: TensorType) -> np.dtype[Any]:
+    return STORAGE[tensor_type.domain].newbyteorder("<")
 
 
 def _decode_port(value: Value) -> Port:

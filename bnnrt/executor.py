@@ -50,9 +50,11 @@ class Executor:
             name: backend.view(self._arena, place.offset, place.shape, place.dtype)
             for name, place in plan.placements.items()
         }
+        self._allocated = [self._arena]
         self._constants = {}
         for name, array in plan.constants.items():
             buffer = backend.alloc(array.nbytes)
+            self._allocated.append(buffer)
             self._constants[name] = backend.view(buffer, 0, array.shape, array.dtype)
             backend.upload(self._constants[name], array)
         self._launches: list[Launch] = []
@@ -102,8 +104,10 @@ class Executor:
         return self._download(), timings
 
     def close(self) -> None:
-        """Give back the device memory."""
+        """Give back the device memory. Closing twice is allowed."""
+        self._backend.synchronize()
         self._launches.clear()
         self._tensors.clear()
         self._constants.clear()
-        self._arena = None
+        while self._allocated:
+            self._backend.free(self._allocated.pop())

@@ -54,24 +54,24 @@ class Constant:
                 raise GraphError(f"a constant {self.type} has bits set beyond its {length} elements")
 
     @staticmethod
-    def row_length(type: TensorType) -> int:
+    def row_length(tensor_type: TensorType) -> int:
         """Elements in one packed row of a bit constant."""
-        shape = type.with_batch(1)
+        shape = tensor_type.with_batch(1)
         return prod(shape[1:]) if len(shape) > 1 else shape[0]
 
     @classmethod
-    def stored_shape(cls, type: TensorType) -> tuple[int, ...]:
-        shape = type.with_batch(1)
-        if type.domain is not Domain.BIT:
+    def stored_shape(cls, tensor_type: TensorType) -> tuple[int, ...]:
+        shape = tensor_type.with_batch(1)
+        if tensor_type.domain is not Domain.BIT:
             return shape
-        return (shape[0] if len(shape) > 1 else 1, packing.words_for(cls.row_length(type)))
+        return (shape[0] if len(shape) > 1 else 1, packing.words_for(cls.row_length(tensor_type)))
 
     @classmethod
     def bits(cls, values: npt.ArrayLike) -> Constant:
         """A bit constant from bool [...], true for +1."""
         array = np.asarray(values, dtype=np.bool_)
-        type = TensorType(array.shape, Domain.BIT)
-        return cls(type, packing.pack(array.reshape(cls.stored_shape(type)[0], -1)))
+        tensor_type = TensorType(array.shape, Domain.BIT)
+        return cls(tensor_type, packing.pack(array.reshape(cls.stored_shape(tensor_type)[0], -1)))
 
     @classmethod
     def of(cls, values: npt.NDArray[Any]) -> Constant:
@@ -120,6 +120,11 @@ class Graph:
             unknown = [name for name in node.inputs if name not in types]
             if unknown:
                 raise GraphError(f"tensor {unknown[0]} is read before it is written", node.name)
+            variable = [
+                i for i in node.op.constant_inputs if i < len(node.inputs) and node.inputs[i] not in self.constants
+            ]
+            if variable:
+                raise GraphError(f"{type(node.op).__name__}: input {variable[0]} is no constant", node.name)
             try:
                 found = node.op.infer([types[name] for name in node.inputs])
             except GraphError as e:

@@ -162,8 +162,8 @@ def _kind(raw: Any) -> str:
     return "null" if raw is None else names.get(type(raw), "a number")
 
 
-def encode_type(type: TensorType) -> dict[str, Any]:
-    return {"domain": type.domain.value, "shape": list(type.shape)}
+def encode_type(tensor_type: TensorType) -> dict[str, Any]:
+    return {"domain": tensor_type.domain.value, "shape": list(tensor_type.shape)}
 
 
 def decode_type(members: Mapping[str, Value]) -> TensorType:
@@ -184,7 +184,7 @@ def encode_graph(graph: Graph, stored: Mapping[str, str]) -> dict[str, Any]:
         stored: the name of the stored tensor for each of the graph's constants.
     """
     return {
-        "inputs": [{"name": name, **encode_type(type)} for name, type in graph.inputs.items()],
+        "inputs": [{"name": name, **encode_type(tensor_type)} for name, tensor_type in graph.inputs.items()],
         "nodes": [
             {
                 "name": node.name,
@@ -274,7 +274,7 @@ def decode_parameters(kind: type[Any], value: Value) -> Any:
     types = _PARAMETERS[kind]
     members = value.fields(*types, closed=True)
     try:
-        return kind(**{name: _decode_parameter(type, members[name]) for name, type in types.items()})
+        return kind(**{name: _decode_parameter(tensor_type, members[name]) for name, tensor_type in types.items()})
     except GraphError as e:
         value.fail(f"is refused: {e}")
 

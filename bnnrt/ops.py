@@ -12,7 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from math import prod
+from math import isnan, prod
+from typing import ClassVar
 
 from bnnrt.errors import GraphError
 
@@ -123,9 +124,23 @@ class Window:
             sizes.append(free // self.strides[axis] + 1)
         return sizes[0], sizes[1]
 
+    def sees_image(self, height: int, width: int) -> bool:
+        """Whether every output has a tap inside the image: what pooling needs, since padding is no value there."""
+        for axis, (size, count) in enumerate(zip((height, width), self.output_size(height, width), strict=True)):
+            step = self.dilations[axis]
+            for index in range(count):
+                first = index * self.strides[axis] - self.pads[axis]
+                skipped = max(0, -(first // step))  # taps before the image
+                if skipped >= self.kernel[axis] or first + skipped * step >= size:
+                    return False
+        return True
+
 
 class Op(ABC):
     """Base of all operators."""
+
+    constant_inputs: ClassVar[tuple[int, ...]] = ()
+    """Inputs that have to be constants, since backends pack them beforehand."""
 
     @abstractmethod
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
@@ -152,27 +167,43 @@ def _image(op: Op, x: TensorType) -> tuple[int | None, int, int, int]:
     raise GraphError(f"{type(op).__name__} takes [N, height, width, channels] and has {x}")
 
 
+def _pooled(op: MaxPool | BitPool, x: TensorType) -> Shape:
+    n, h, w, c = _image(op, x)
+    out = op.window.output_size(h, w)
+    if not op.window.sees_image(h, w):
+        raise GraphError(f"{type(op).__name__}: a window of {op.window} sees nothing of {x}", fix="pad less")
+    return (n, *out, c)
+
+
 def _per_channel(op: Op, x: TensorType, constant: TensorType) -> None:
-    if constant.shape != (x.channels,):
+    if len(x.shape) < 2 or constant.shape != (x.channels,):
         raise GraphError(f"{type(op).__name__}: {constant} does not fit the {x.channels} channels of {x}")
 
 
 _BIT, _INT32, _FLOAT32, _UINT8 = (Domain.BIT,), (Domain.INT32,), (Domain.FLOAT32,), (Domain.UINT8,)
 
 
+def _exact_sum(op: Op, inner: int) -> None:
+    """An accumulator of fewer than 2**24 terms is exact as float32 too."""
+    if inner >= 1 << 24:
+        raise GraphError(f"{type(op).__name__} adds {inner} terms", fix="fewer than 16777216 are supported")
+
+
 def _conv_shape(op: BinaryConv | BinaryWeightConv | Conv, x: TensorType, weights: TensorType) -> Shape:
     n, h, w, c = _image(op, x)
     if op.groups < 1 or c % op.groups or len(weights.shape) != 4:
         raise GraphError(f"{type(op).__name__}: {op.groups} groups do not divide {x} and {weights}")
-    out, kh, kw, per_group = weights.shape
-    if out is None or out % op.groups or (kh, kw, per_group) != (*op.window.kernel, c // op.groups):
+    out, kh, kw, per_group = weights.with_batch(0)
+    if out == 0 or out % op.groups or (kh, kw, per_group) != (*op.window.kernel, c // op.groups):
         raise GraphError(f"{type(op).__name__}: weights {weights} do not fit {x} in {op.groups} groups")
+    _exact_sum(op, inner=per_group * kh * kw)
     return (n, *op.window.output_size(h, w), out)
 
 
 def _dense_shape(op: Op, x: TensorType, weights: TensorType) -> Shape:
     if len(x.shape) != 2 or len(weights.shape) != 2 or x.shape[1] != weights.shape[1] or weights.shape[0] is None:
         raise GraphError(f"{type(op).__name__}: weights {weights} do not fit {x}")
+    _exact_sum(op, inner=x.channels)
     return (x.shape[0], weights.shape[0])
 
 
@@ -183,6 +214,8 @@ class BinaryConv(Op):
     Inputs: x bit [N, H, W, C], weights bit [O, kh, kw, C / groups]. Output: int32 [N, OH, OW, O]. ``pad_value`` is what
     a tap outside the image counts as: -1, 0 or +1.
     """
+
+    constant_inputs: ClassVar[tuple[int, ...]] = (1,)
 
     window: Window
     groups: int = 1
@@ -204,6 +237,8 @@ class BinaryDense(Op):
     Inputs: x bit [N, K], weights bit [O, K]. Output: int32 [N, O].
     """
 
+    constant_inputs: ClassVar[tuple[int, ...]] = (1,)
+
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         _expect(self, inputs, _BIT, _BIT)
         return (TensorType(_dense_shape(self, inputs[0], inputs[1]), Domain.INT32),)
@@ -216,6 +251,8 @@ class BinaryWeightConv(Op):
     Inputs: x float32 [N, H, W, C], weights bit [O, kh, kw, C / groups]. Output: float32 [N, OH, OW, O], summed from 0
     over (row, column, channel) in that order.
     """
+
+    constant_inputs: ClassVar[tuple[int, ...]] = (1,)
 
     window: Window
     groups: int = 1
@@ -232,6 +269,8 @@ class BinaryWeightDense(Op):
     Inputs: x float32 [N, K], weights bit [O, K]. Output: float32 [N, O], summed from 0 in order of K.
     """
 
+    constant_inputs: ClassVar[tuple[int, ...]] = (1,)
+
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         _expect(self, inputs, _FLOAT32, _BIT)
         return (TensorType(_dense_shape(self, inputs[0], inputs[1]), Domain.FLOAT32),)
@@ -244,6 +283,8 @@ class Conv(Op):
     Inputs: x float32 [N, H, W, C], weights float32 [O, kh, kw, C / groups]. Output: float32 [N, OH, OW, O]; products
     are rounded, then summed from 0 over (row, column, channel) in that order.
     """
+
+    constant_inputs: ClassVar[tuple[int, ...]] = (1,)
 
     window: Window
     groups: int = 1
@@ -260,6 +301,8 @@ class Dense(Op):
     Inputs: x float32 [N, K], weights float32 [O, K]. Output: float32 [N, O], rounded and summed as in :class:`Conv`.
     """
 
+    constant_inputs: ClassVar[tuple[int, ...]] = (1,)
+
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         _expect(self, inputs, _FLOAT32, _FLOAT32)
         return (TensorType(_dense_shape(self, inputs[0], inputs[1]), Domain.FLOAT32),)
@@ -272,6 +315,8 @@ class Threshold(Op):
     Inputs: x int32 or uint8 [..., C], threshold int32 [C], falling bit [C]. Output: bit [..., C]. A constant channel
     has a threshold that no value, or every value, reaches.
     """
+
+    constant_inputs: ClassVar[tuple[int, ...]] = (1, 2)
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         _expect(self, inputs, _INT32 + _UINT8, _INT32, _BIT)
@@ -306,13 +351,14 @@ class BitPool(Op):
     a falling threshold is the AND of the final bits. Taps outside the image are left out.
     """
 
+    constant_inputs: ClassVar[tuple[int, ...]] = (1,)
+
     window: Window
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         _expect(self, inputs, _BIT, _BIT)
-        n, h, w, c = _image(self, inputs[0])
         _per_channel(self, inputs[0], inputs[1])
-        return (TensorType((n, *self.window.output_size(h, w), c), Domain.BIT),)
+        return (TensorType(_pooled(self, inputs[0]), Domain.BIT),)
 
 
 @dataclass(frozen=True)
@@ -323,8 +369,7 @@ class MaxPool(Op):
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         _expect(self, inputs, _FLOAT32 + _INT32)
-        n, h, w, c = _image(self, inputs[0])
-        return (TensorType((n, *self.window.output_size(h, w), c), inputs[0].domain),)
+        return (TensorType(_pooled(self, inputs[0]), inputs[0].domain),)
 
 
 @dataclass(frozen=True)
@@ -337,6 +382,8 @@ class Pad(Op):
     def __post_init__(self) -> None:
         if len(self.pads) != 4 or not all(0 <= p <= 1 << 15 for p in self.pads):
             raise GraphError(f"Pad: pads {list(self.pads)} are out of range")
+        if isnan(self.value):
+            raise GraphError("Pad: the value is no number")
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         _expect(self, inputs, _FLOAT32)
@@ -372,7 +419,7 @@ class Arithmetic(Op):
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         _expect(self, inputs, _FLOAT32, _FLOAT32)
-        a, b = sorted(inputs, key=lambda t: len(t.shape), reverse=True)
+        a, b = sorted(inputs, key=lambda t: (len(t.shape), t.channels), reverse=True)
         if a.shape != b.shape and b.shape not in ((1,), (a.channels,)):
             raise GraphError(f"Arithmetic: {inputs[0]} and {inputs[1]} do not fit")
         return (TensorType(a.shape, Domain.FLOAT32),)

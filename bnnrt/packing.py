@@ -19,7 +19,9 @@ Words = npt.NDArray[np.uint32]
 
 
 def words_for(length: int, width: int = WORD_BITS) -> int:
-    """Number of words that hold ``length`` elements, ``width`` to a word."""
+    """Number of words that hold ``length`` elements, ``width`` to a word. Raises ValueError if no word is so wide."""
+    if not 1 <= width <= WORD_BITS:
+        raise ValueError(f"{width} bits a word")
     return -(-length // width)
 
 
@@ -46,8 +48,13 @@ def pack(bits: npt.ArrayLike, width: int = WORD_BITS) -> Words:
 
 
 def unpack(words: Words, length: int, width: int = WORD_BITS) -> npt.NDArray[np.bool_]:
-    """Inverse of :func:`pack`: uint32 [..., words_for(length, width)] to bool [..., length]."""
+    """Inverse of :func:`pack`: uint32 [..., words_for(length, width)] to bool [..., length].
+
+    Raises ValueError if the words are not those of ``length`` elements.
+    """
     *outer, count = words.shape
+    if count != words_for(length, width):
+        raise ValueError(f"{length} elements in {count} words of {width}")
     octets = np.ascontiguousarray(words, dtype="<u4").view(np.uint8).reshape(*outer, count, WORD_BITS // 8)
     slots = np.unpackbits(octets, axis=-1, bitorder="little")[..., :width]
     return slots.reshape(*outer, count * width)[..., :length].astype(np.bool_)

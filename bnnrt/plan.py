@@ -163,8 +163,8 @@ def make_plan(graph: Graph, device: DeviceInfo, batch: int, variants: str = "def
         life.last = max(life.last, step)
 
     def declare(name: str) -> None:
-        type = graph.types[name]
-        shapes[name] = (stored_shape(type, batch), STORAGE[type.domain])
+        tensor_type = graph.types[name]
+        shapes[name] = (stored_shape(tensor_type, batch), STORAGE[tensor_type.domain])
 
     for name in graph.inputs:
         declare(name)

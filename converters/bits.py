@@ -116,7 +116,12 @@ def _transpose_of_transpose(draft: Draft, node: Node) -> bool:
 
 
 def _transpose_of_elementwise(draft: Draft, node: Node) -> bool:
-    """Transpose of a sign or of arithmetic with one number, where nothing else reads that: the Transpose goes first."""
+    """Transpose of a sign or of arithmetic with one number, where nothing else reads that: the Transpose goes first.
+
+    Not at the end of the network, where it would only stand between a layer and its sign.
+    """
+    if draft.original is not None and node.outputs[0] in draft.original.outputs:
+        return False
     source = draft.producer(node.inputs[0])
     if not isinstance(node.op, Transpose) or source is None or draft.readers.get(source.outputs[0]) != 1:
         return False

@@ -32,8 +32,8 @@ FUNCTIONS = {
     ArithmeticKind.MUL: np.multiply,
     ArithmeticKind.DIV: np.divide,
 }
-# float32 values evaluated at a time: 64 MB.
-CHUNK = 1 << 24
+# float32 values evaluated at a time: 16 MB.
+CHUNK = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)

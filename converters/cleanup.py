@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 from onnxscript import optimizer
 
+from bnnrt.converters.dequantize import fold_dequantized
 from bnnrt.errors import ConversionError
 
 __all__ = ["clean"]
@@ -40,6 +41,7 @@ def clean(proto: onnx.ModelProto) -> ir.Model:
             common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
             common.TopologicalSortPass(),
         )
+        fold_dequantized(model)
         optimizer.fold_constants(
             model,
             onnx_shape_inference=True,
@@ -51,7 +53,6 @@ def clean(proto: onnx.ModelProto) -> ir.Model:
             model,
             common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
             common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True),
-            common.IdentityEliminationPass(),
             common.RemoveUnusedNodesPass(),
         )
     except Exception as e:  # the libraries raise whatever a malformed graph makes them stumble over

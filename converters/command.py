@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from bnnrt import bundle as bundles
 from bnnrt.bundle import Bundle
+from bnnrt.cli.options import JsonOption
+from bnnrt.cli.output import console, print_json, table
 from bnnrt.converters.convert import Options, convert, parse_labels
 from bnnrt.converters.report import LayerRow, Report
 from bnnrt.errors import ConversionError, OutputError
 
 __all__ = ["load_graphs", "register"]
 
-HELP = """Convert a trained ONNX MODEL to a bundle.
+HELP = """Convert a trained ONNX model to a bundle.
 
 Prints a row for each layer: whether it runs on bits, and if not, why.
 
-Example: bnnrt convert vehicle.onnx -o vehicle.bnn --labels labels.txt"""
+Example: bnnrt convert vehicle.onnx -o vehicle.bnn --labels labels.txt
+"""
 
 
 def load_graphs(path: str | os.PathLike[str]) -> Bundle:
@@ -47,7 +48,7 @@ def convert_command(
         float | None, typer.Option(help="What pixels (0 to 255) are multiplied with before the model takes them.")
     ] = None,
     pixel_offset: Annotated[float | None, typer.Option(help="What is then added to them.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     if output.exists() and model.exists() and output.samefile(model):
         raise OutputError("the bundle would overwrite the model", str(output), "choose another output")
@@ -57,16 +58,16 @@ def convert_command(
         pixel_scale=pixel_scale,
         pixel_offset=pixel_offset,
     )
-    errors = Console(stderr=True)
-    # rich shows a spinner only on a terminal.
-    with errors.status(f"converting {model.name}") as status:
+    # rich shows a spinner only where stderr is a terminal.
+    with Console(stderr=True).status(f"converting {model.name}") as status:
         bundle, report = convert(model, options, lambda step: status.update(f"{model.name}: {step}"))
         status.update(f"writing {output.name}")
         bundles.write(bundle, output)
+    size = output.stat().st_size
     if as_json:
-        print(json.dumps({"bundle": str(output), "bytes": output.stat().st_size, **report.as_json()}, indent=2))
+        print_json({"bundle": str(output), "bytes": size, **report.as_json()})
     else:
-        _print(report, output)
+        _print(report, output, size)
 
 
 def _read_labels(path: Path) -> tuple[str, ...]:
@@ -79,22 +80,32 @@ def _read_labels(path: Path) -> tuple[str, ...]:
     return parse_labels(text, str(path))
 
 
-def _print(report: Report, output: Path) -> None:
-    table = Table("layer", "operator", "runs as", "why")
-    for column in ("parameters", "bytes before", "after", "bit mul-adds", "float mul-adds"):
-        table.add_column(column, justify="right")
+def _print(report: Report, output: Path, size: int) -> None:
+    numbers = ("bytes before", "after", "multiply-adds")
+    rows = table(None, "layer", "operator", "runs as", *numbers, "why", right=numbers)
     for layer in report.layers:
-        table.add_row(layer.name, layer.operator, layer.kind, layer.why, *_numbers(layer))
-    table.add_section()
-    table.add_row("total", "", "", "", *_numbers(report))
-    console = Console()
-    console.print(table)
+        rows.add_row(layer.name, layer.operator, layer.kind, *_numbers(layer), layer.why)
+    rows.add_section()
+    rows.add_row("total", "", "", *_numbers(report), "")
+    out = console()
+    out.print(rows)
     for warning in report.warnings:
-        console.print(f"warning: {warning}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"{output}: {output.stat().st_size:,} bytes", markup=False, highlight=False, soft_wrap=True)
+        out.print(f"warning: {warning}", markup=False, soft_wrap=True)
+    out.print(f"{output}: {size:,} bytes", markup=False, soft_wrap=True)
 
 
-def _numbers(source: LayerRow | Report) -> list[str]:
-    columns = ("parameters", "bytes_before", "bytes_after", "bit_operations", "float_operations")
-    values = [source.total(c) if isinstance(source, Report) else getattr(source, c) for c in columns]
-    return [f"{value:,}" if value else "" for value in values]
+def _numbers(source: LayerRow | Report) -> tuple[str, str, str]:
+    def number(column: str) -> int:
+        return source.total(column) if isinstance(source, Report) else int(getattr(source, column))
+
+    kinds = (("bit_operations", "bit"), ("float_operations", "float"))
+    operations = [f"{_short(number(column))} {kind}" for column, kind in kinds if number(column)]
+    return f"{number('bytes_before'):,}", f"{number('bytes_after'):,}", "\n".join(operations)
+
+
+def _short(count: int) -> str:
+    """A count with three digits or so: 712 k, 1.24 G."""
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return str(count)

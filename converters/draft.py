@@ -27,10 +27,12 @@ class Draft:
         inputs: Mapping[str, TensorType],
         constants: Mapping[str, Constant] | None = None,
         reserved: Iterable[str] = (),
-        readers: Mapping[str, int] | None = None,
+        original: Graph | None = None,
     ) -> None:
-        self.readers = readers or {}
-        """How often each tensor of the graph that is being rewritten is read, inside it and as an output."""
+        self.original = original
+        """The graph that is being rewritten."""
+        self.readers = Counter[str]() if original is None else _readers(original)
+        """How often each of its tensors is read, inside it and as an output."""
         self.inputs = dict(inputs)
         self.constants = dict(constants or {})
         self.types = {**{name: c.type for name, c in self.constants.items()}, **self.inputs}
@@ -125,23 +127,26 @@ def _uniquely_named(nodes: Iterable[Node]) -> list[Node]:
     return result
 
 
+def _readers(graph: Graph) -> Counter[str]:
+    return Counter([*(tensor for node in graph.nodes for tensor in node.inputs), *graph.outputs])
+
+
 Rule = Callable[[Draft, Node], bool]
 """Looks at a node whose inputs are already in the draft. Either emits its replacement, whose last node writes the same
 tensor (or aliases it), and returns true; or leaves the draft alone and returns false."""
 
 
-def rewrite(graph: Graph, *rules: Rule) -> Graph:
-    """Apply the first rule that takes a node, over all nodes, until no rule takes any."""
+def rewrite(graph: Graph, *rules: Rule, once: bool = False) -> Graph:
+    """Apply the first rule that takes a node, over all nodes, until no rule takes any, or ``once``."""
     changed = True
     while changed:
         changed = False
-        readers = Counter(tensor for node in graph.nodes for tensor in node.inputs)
-        readers.update(graph.outputs)
-        draft = Draft(graph.inputs, graph.constants, reserved=graph.types, readers=readers)
+        draft = Draft(graph.inputs, graph.constants, reserved=graph.types, original=graph)
         for node in graph.nodes:
             if any(rule(draft, node) for rule in rules):
                 changed = True
             else:
                 draft.copy(node)
         graph = draft.graph(graph.outputs)
+        changed = changed and not once
     return graph

@@ -21,8 +21,8 @@ from bnnrt.ops import Domain, Reshape, TensorType, ToFloat
 
 __all__ = ["Imported", "InputBinding", "import_graph", "input_shape", "reads_channels_first"]
 
-# Operators that treat every element alike: whatever the layout of an image is, they keep it.
-ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Cast", "Identity", "Dropout", "Clip", "Relu")
+# Operators that keep the layout of an image, whatever it is.
+LAYOUT_KEEPING = ("Add", "Sub", "Mul", "Div", "Cast", "Identity", "Dropout", "Pad")
 # Operators that take their image as [batch, channels, rows, columns].
 CHANNELS_FIRST = ("Conv", "MaxPool", "BatchNormalization")
 
@@ -96,7 +96,7 @@ def input_shape(value: ir.Value) -> tuple[int, ...]:
 
 
 def reads_channels_first(value: ir.Value) -> bool:
-    """Whether a 4-D value reaches, through element-wise operators, one that takes channels first."""
+    """Whether a 4-D value reaches, through operators that keep layout, one that takes channels first."""
     shape = static_shape(value)
     if shape is None or len(shape) != 4:
         return False
@@ -106,8 +106,8 @@ def reads_channels_first(value: ir.Value) -> bool:
         for node in current.consumers():
             if is_standard(node, *CHANNELS_FIRST):
                 return True
-            elementwise = is_standard(node, *ELEMENTWISE) or node.domain == "bnnrt"
-            if elementwise and id(node) not in seen:
+            keeping = is_standard(node, *LAYOUT_KEEPING) or node.domain == "bnnrt"
+            if keeping and id(node) not in seen:
                 seen.add(id(node))
                 waiting.append(node.outputs[0])
     return False
@@ -169,6 +169,10 @@ def _names(model: ir.Model) -> list[str]:
 
 
 def _batch(model: ir.Model) -> int | None:
+    """The batch where it is fixed. Raises ConversionError if the inputs disagree about it."""
+    batches = {str(value.shape[0]) for value in model.graph.inputs if value.shape is not None and len(value.shape)}
+    if len(batches) > 1:
+        raise ConversionError(f"the inputs have different batches: {', '.join(sorted(batches))}", fix="use one for all")
     shape = static_shape(model.graph.inputs[0]) if model.graph.inputs else None
     return shape[0] if shape else None
 

@@ -18,9 +18,19 @@ from bnnrt.ops import ArithmeticKind, Conv, Dense, MaxPool, Pad
 __all__ = ["conv", "gemm", "matmul", "max_pool", "pad"]
 
 
+def _image(scope: Scope, node: OnnxNode) -> Value:
+    """Input 0, as an NHWC tensor."""
+    value = scope.value(node, 0)
+    if len(value.shape) != 3:
+        raise node.error(
+            f"a tensor of {len(value.shape) + 1} dimensions", "only [N, channels, rows, columns] is supported"
+        )
+    return layout.as_image(scope.draft, node.name, value)
+
+
 def conv(scope: Scope, node: OnnxNode) -> Value:
     """Conv: 2-D, any groups, strides, dilations and padding. A bias becomes an addition."""
-    x = layout.as_image(scope.draft, node.name, scope.value(node, 0))
+    x = _image(scope, node)
     weights = float32(node, 1, "weights")
     if weights.ndim != 4:
         raise node.error(f"weights have {weights.ndim} dimensions", "only 2-D convolutions are supported")
@@ -81,7 +91,7 @@ def max_pool(scope: Scope, node: OnnxNode) -> Value:
     """MaxPool: 2-D, with padding, strides, dilations and ceil_mode; no indices."""
     if len([output for output in node.node.outputs if output.uses() or output.is_graph_output()]) > 1:
         raise node.error("the indices are read", "only the maxima are supported")
-    x = layout.as_image(scope.draft, node.name, scope.value(node, 0))
+    x = _image(scope, node)
     channels, height, width = x.shape
     window = window_of(node, (height, width), node.pair("kernel_shape", ()))
     if sees_only_padding(window, (height, width)):

@@ -128,10 +128,6 @@ def _shaped(draft: Draft, name: str, tensor: str, shape: tuple[int, ...]) -> str
 
 def as_image(draft: Draft, name: str, value: Value) -> Value:
     """An ONNX value [batch, channels, height, width] as an NHWC tensor."""
-    if len(value.shape) != 3:
-        raise ConversionError(
-            f"a tensor of {len(value.shape) + 1} dimensions", name, "only [batch, channels, height, width] is supported"
-        )
     channels, height, width = value.shape
     return moved(draft, name, value, _axes(value, (1, 2, 0)), (height, width, channels))
 

@@ -21,7 +21,7 @@ from bnnrt.ops import (
     Pad,
 )
 
-__all__ = ["LayerRow", "Report", "Warning", "make_report"]
+__all__ = ["LayerRow", "Notice", "Report", "make_report"]
 
 BINARY, BINARY_WEIGHTS, FLOAT = "binary", "binary weights", "float"
 BYTES_OF_FLOAT32 = 4
@@ -43,7 +43,7 @@ class LayerRow:
 
 
 @dataclass(frozen=True)
-class Warning:
+class Notice:
     """Something about ``node`` that a user should know."""
 
     node: str
@@ -58,7 +58,7 @@ class Report:
     """A row a layer, totals and warnings."""
 
     layers: tuple[LayerRow, ...]
-    warnings: tuple[Warning, ...]
+    warnings: tuple[Notice, ...]
 
     def total(self, column: str) -> int:
         """Sum of a column of numbers."""
@@ -94,10 +94,8 @@ def make_report(graph: Graph, operators: Mapping[str, str], zeros: list[str]) ->
         for node in graph.nodes
         if isinstance(node.op, (BinaryConv, BinaryDense, BinaryWeightConv, BinaryWeightDense, Conv, Dense))
     )
-    warnings = [
-        Warning(layer.name, f"stayed in float between binary layers: {layer.why}") for layer in _between(layers)
-    ]
-    warnings += [Warning(name, "ONNX Sign gives 0 where its input is 0; here it gives +1") for name in zeros]
+    warnings = [Notice(layer.name, f"stayed in float between binary layers: {layer.why}") for layer in _between(layers)]
+    warnings += [Notice(name, "ONNX Sign gives 0 where its input is 0; here it gives +1") for name in zeros]
     return Report(layers, tuple(warnings))
 
 

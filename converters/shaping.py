@@ -38,8 +38,7 @@ def reshape(scope: Scope, node: OnnxNode) -> Value:
     target = _target(scope, node)
     if not target:
         raise node.error("to a scalar is not supported", "keep the batch axis")
-    if not node.integer("allowzero", 0):
-        target[1:] = [value.shape[i] if t == 0 and i < len(value.shape) else t for i, t in enumerate(target[1:])]
+    target[1:] = [value.shape[i] if t == 0 and i < len(value.shape) else t for i, t in enumerate(target[1:])]
     total, known = prod(value.shape), prod(t for t in target[1:] if t != -1)
     kept = target[0] in (0, scope.batch) or (target[0] == -1 and known == total)
     if -1 in target[1:] and known > 0 and total % known == 0:
@@ -60,8 +59,8 @@ def _target(scope: Scope, node: OnnxNode) -> list[int]:
         raise node.error("the shape is not a constant", "only shapes computed from sizes and constants are supported")
     if any(size is None for size in found[1:]):
         raise node.error("the batch is not the first axis of the new shape", "keep the batch apart")
-    if found and found[0] is None and node.integer("allowzero", 0):
-        raise node.error("allowzero with a computed shape is not supported", "leave it out")
+    if node.integer("allowzero", 0) and (0 in found or None in found):
+        raise node.error("allowzero with a size of 0 or a computed batch is not supported", "leave it out")
     return [0 if size is None else size for size in found]
 
 

@@ -21,7 +21,8 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from bnnrt.converters.draft import Array
-from bnnrt.converters.onnx_node import constant_of, is_standard, static_shape
+from bnnrt.converters.onnx_node import constant_of, is_standard
+from bnnrt.converters.uniform import keeps_shape, uniform_beside
 
 __all__ = ["recognise"]
 
@@ -123,10 +124,10 @@ def _of_comparison(node: ir.Node, steps: dict[ir.Value, Step]) -> Step | None:
     else:
         values = compare(SIDES, np.zeros(3))
     offset = constant_of(b)
-    if offset is None or constant_of(a) is not None or not _keeps_shape(node, a, offset):
+    if offset is None or constant_of(a) is not None or not keeps_shape(offset, a):
         return None
     if a in steps:
-        uniform = _uniform(offset)
+        uniform = uniform_beside(b, a)
         if uniform is None:
             return None
         given = steps[a].values
@@ -151,11 +152,10 @@ def _of_where(node: ir.Node, steps: dict[ir.Value, Step]) -> Step | None:
                 return None
             chosen.append(steps[branch].values)
             continue
-        constant = constant_of(branch)
-        uniform = None if constant is None else _uniform(constant)
-        if constant is None or uniform is None or not _keeps_shape(node, condition, constant):
+        uniform = uniform_beside(branch, condition)
+        if uniform is None:
             return None
-        chosen.append(np.full(3, uniform, dtype=constant.dtype))
+        chosen.append(np.full(3, uniform))
     return step.become(np.where(step.values, *chosen))
 
 
@@ -165,6 +165,9 @@ def _of_cast(node: ir.Node, step: Step) -> Step | None:
     try:
         target = ir.DataType(node.attributes["to"].as_int()).numpy()
     except (KeyError, TypeError, ValueError):
+        return None
+    if np.issubdtype(target, np.unsignedinteger):
+        # What a negative number becomes there differs from one processor to the next.
         return None
     return step.become(step.values.astype(target))
 
@@ -181,9 +184,8 @@ def _of_arithmetic(node: ir.Node, steps: dict[ir.Value, Step]) -> Step | None:
             found = steps[value]
             operands.append(found.values)
             continue
-        constant = constant_of(value)
-        uniform = None if constant is None else _uniform(constant)
-        if constant is None or uniform is None or not _keeps_shape(node, other, constant):
+        uniform = uniform_beside(value, other)
+        if uniform is None:
             return None
         operands.append(uniform)
     if found is None:
@@ -193,22 +195,6 @@ def _of_arithmetic(node: ir.Node, steps: dict[ir.Value, Step]) -> Step | None:
     if not np.issubdtype(operands[0].dtype, np.floating) and node.op_type == "Div":
         return None
     return found.become(values.astype(found.values.dtype))
-
-
-def _uniform(constant: Array) -> Array | None:
-    """The one value of a constant, of no dimensions, in its own type."""
-    flat = constant.reshape(-1)
-    return flat[:1].reshape(()) if flat.size and (flat == flat[0]).all() else None
-
-
-def _keeps_shape(node: ir.Node, value: ir.Value, constant: Array) -> bool:
-    """Whether the result of ``value`` with ``constant`` has the shape of ``value``."""
-    if constant.size == 1 and constant.ndim <= 1:
-        return True
-    shape = static_shape(value) or static_shape(node.outputs[0])
-    if shape is None or constant.ndim > len(shape):
-        return False
-    return all(c in (1, d) for c, d in zip(constant.shape[::-1], shape[::-1], strict=False))
 
 
 def _unclipped(source: ir.Value) -> ir.Value:

@@ -46,7 +46,7 @@ class FoldThresholds:
             _emit(draft, node, chain, folded)
             return True
 
-        return rewrite(graph, rule)
+        return rewrite(graph, rule, once=True)
 
 
 def _emit(draft: Draft, node: Node, chain: Chain, folded: Folded) -> None:

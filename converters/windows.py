@@ -27,6 +27,9 @@ def window_of(node: OnnxNode, size: tuple[int, int], kernel: tuple[int, int]) ->
     elif mode == "VALID":
         pads = [0, 0, 0, 0]
     elif mode in ("SAME_UPPER", "SAME_LOWER"):
+        if dilations != (1, 1):
+            # ONNX Runtime refuses it for Conv, and for MaxPool pads as if there were no dilation.
+            raise node.error(f"auto_pad {mode} with dilations is ambiguous", "write explicit pads")
         pads = _same(size, span, strides, lower=mode == "SAME_LOWER")
     else:
         raise node.error(f"auto_pad {mode} is unknown")

@@ -1,13 +1,14 @@
 """Devices that run kernels: one file a backend, all with the interface of :mod:`bnnrt.backends.base`.
 
-A backend is named ``numpy``, ``opencl``, ``opencl:gpu``, ``opencl:cpu``, ``opencl:P.D`` (platform and device) or
-``auto``, which takes an OpenCL GPU, then an OpenCL CPU, then numpy.
+A backend is named ``numpy``, ``opencl``, ``opencl:gpu``, ``opencl:cpu``, ``opencl:P.D`` (platform and device),
+``cuda``, ``cuda:N``, or ``auto``, which takes CUDA, then an OpenCL GPU, then an OpenCL CPU, then numpy.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import ModuleType
 
 from bnnrt.backends import numpy_backend
@@ -17,20 +18,51 @@ from bnnrt.errors import BackendError
 __all__ = ["devices", "open_backend", "select"]
 
 
-def _opencl() -> ModuleType | None:
-    """The OpenCL backend's module, or None where PyOpenCL is not installed or has no loader to talk to."""
-    try:
-        return importlib.import_module("bnnrt.backends.opencl")
-    except (ImportError, OSError):
-        return None
+@dataclass(frozen=True)
+class _Family:
+    """A backend that needs a package: its module, its class there, and (what is wrong, what to do) if either lacks."""
+
+    module: str
+    type: str
+    not_installed: tuple[str, str]
+    no_device: tuple[str, str]
+
+    def load(self) -> ModuleType | None:
+        """The module, or None where its package is not installed or finds no library of the driver's."""
+        try:
+            return importlib.import_module(self.module)
+        except (ImportError, OSError):
+            return None
+
+
+_FAMILIES: Mapping[str, _Family] = {
+    "cuda": _Family(
+        "bnnrt.backends.cuda",
+        "CudaBackend",
+        ("PyCUDA is not installed, or finds no NVIDIA driver", "run `pip install bnnrt[cuda]`"),
+        ("no NVIDIA device or driver is present", "install the NVIDIA driver, or use another backend"),
+    ),
+    "opencl": _Family(
+        "bnnrt.backends.opencl",
+        "OpenCLBackend",
+        ("PyOpenCL is not installed", "run `pip install bnnrt[opencl]`"),
+        (
+            "no OpenCL platform is present",
+            "install the GPU's OpenCL driver, or PoCL with `pip install bnnrt[opencl]`",
+        ),
+    ),
+}
 
 
 def devices() -> list[DeviceInfo]:
     """All devices present, in the order in which ``auto`` prefers them."""
-    opencl = _opencl()
-    found: list[DeviceInfo] = opencl.devices() if opencl else []
-    order = {DeviceKind.GPU: 0, DeviceKind.OTHER: 1, DeviceKind.CPU: 2}
-    return [*sorted(found, key=lambda info: order[info.kind]), numpy_backend.device()]
+    found: list[DeviceInfo] = []
+    for family in _FAMILIES.values():
+        module = family.load()
+        found += module.devices() if module else []
+    kinds = {DeviceKind.GPU: 0, DeviceKind.OTHER: 1, DeviceKind.CPU: 2}
+    # Sorting is stable: CUDA stays before OpenCL.
+    return [*sorted(found, key=lambda info: kinds[info.kind]), numpy_backend.device()]
 
 
 def _matches(spec: str) -> Callable[[DeviceInfo], bool]:
@@ -47,32 +79,30 @@ def select(spec: str) -> DeviceInfo:
     present = devices()
     if spec == "auto":
         return present[0]
-    family, colon, which = spec.partition(":")
-    if family not in ("numpy", "opencl") or (colon and not which) or (family == "numpy" and colon):
+    name, colon, which = spec.partition(":")
+    if name not in ("numpy", *_FAMILIES) or (colon and (not which or name == "numpy")):
         raise BackendError(
-            f"unknown backend {spec}", "backend", "use auto, numpy, opencl, opencl:gpu, opencl:cpu or opencl:P.D"
+            f"unknown backend {spec}",
+            "backend",
+            "use auto, numpy, cuda, cuda:N, opencl, opencl:gpu, opencl:cpu or opencl:P.D",
         )
     matching = [info for info in present if _matches(spec)(info)]
     if matching:
         return matching[0]
-    if _opencl() is None:
-        raise BackendError("PyOpenCL is not installed", spec, "run `pip install bnnrt[opencl]`")
-    others = ", ".join(info.backend for info in present)
-    if any(info.backend.startswith("opencl") for info in present):
+    if any(info.backend.startswith(name) for info in present):
+        others = ", ".join(info.backend for info in present)
         raise BackendError("there is no such device", spec, f"choose among {others}")
-    raise BackendError(
-        "no OpenCL platform is present",
-        spec,
-        "install the GPU's OpenCL driver, or PoCL with `pip install bnnrt[opencl]`",
-    )
+    family = _FAMILIES[name]
+    what, fix = family.not_installed if family.load() is None else family.no_device
+    raise BackendError(what, spec, fix)
 
 
 def open_backend(spec: str = "auto") -> Backend:
     """Open the device that ``spec`` names. Raises BackendError where it is unknown, absent or refuses."""
     info = select(spec)
-    if info.backend == "numpy":
+    name = info.backend.split(":")[0]
+    if name == "numpy":
         return numpy_backend.NumpyBackend()
-    opencl = _opencl()
-    assert opencl is not None  # select() found a device of it
-    backend: Backend = opencl.OpenCLBackend(info)
+    family = _FAMILIES[name]
+    backend: Backend = getattr(family.load(), family.type)(info)
     return backend

@@ -107,6 +107,10 @@ class Backend(ABC):
         """Device memory. Raises BackendError where the device does not have that much."""
 
     @abstractmethod
+    def free(self, buffer: Buffer) -> None:
+        """Give back what :meth:`alloc` gave; its views must not be used any more."""
+
+    @abstractmethod
     def view(self, buffer: Buffer, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
         """A part of ``buffer``, ``offset`` bytes in, where a tensor of ``shape`` and ``dtype`` lies."""
 

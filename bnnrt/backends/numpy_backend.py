@@ -81,6 +81,9 @@ class NumpyBackend(Backend):
         except MemoryError:
             raise BackendError(f"{nbytes} bytes cannot be allocated", "numpy", "use a smaller batch") from None
 
+    def free(self, buffer: Buffer) -> None:
+        pass  # an array goes with its last view
+
     def view(self, buffer: Buffer, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
         return np.ndarray(shape, dtype, buffer=buffer, offset=offset)
 

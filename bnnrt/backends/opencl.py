@@ -125,6 +125,9 @@ class OpenCLBackend(Backend):
         except cl.Error as e:
             raise BackendError(f"{nbytes} bytes cannot be allocated: {e}", self.info.backend, "free memory") from None
 
+    def free(self, buffer: Buffer) -> None:
+        buffer.release()
+
     def view(self, buffer: Buffer, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
         return buffer.get_sub_region(offset, max(1, int(np.prod(shape))) * dtype.itemsize)
 

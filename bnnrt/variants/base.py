@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bnnrt import packing
-from bnnrt.backends.base import Code, DeviceInfo, Extent, Language
+from bnnrt.backends.base import Code, DeviceInfo, DeviceKind, Extent, Language
 from bnnrt.backends.source import Define
 from bnnrt.graph import Constant, Graph, Node
 from bnnrt.ops import Domain, Op, TensorType, Window
@@ -22,12 +22,13 @@ C_LANGUAGES = (Language.OPENCL, Language.CUDA)
 
 # Work-items in a group of a kernel that needs no local memory: a multiple of every sub-group width there is.
 _GROUP = 128
+_GROUPS_A_CORE = 4
 
 
-def stored_shape(type: TensorType, batch: int) -> tuple[int, ...]:
+def stored_shape(tensor_type: TensorType, batch: int) -> tuple[int, ...]:
     """How an activation lies on the device: bits as words along the last axis, everything else as it is."""
-    shape = type.with_batch(batch)
-    if type.domain is Domain.BIT:
+    shape = tensor_type.with_batch(batch)
+    if tensor_type.domain is Domain.BIT:
         return (*shape[:-1], packing.words_for(shape[-1]))
     return shape
 
@@ -106,6 +107,9 @@ class Variant:
 def per_element(site: Site, entry: str, code: Code, args: tuple[str | int, ...], count: int) -> LaunchSpec:
     """A launch of one thread for each of ``count`` elements, which is also its last argument."""
     block = min(_GROUP, site.device.max_group_size, site.device.max_group_shape[0])
+    if site.device.kind is DeviceKind.CPU:
+        # A core runs a whole group, so there must be several groups a core even where there are few threads.
+        block = max(1, min(block, count // (_GROUPS_A_CORE * site.device.compute_units)))
     return LaunchSpec(entry, code, (*args, count), (-(-count // block), 1, 1), (block, 1, 1))
 
 

@@ -37,8 +37,8 @@ def _step(site: Site, entry: str, source: KernelSource, *inputs: str) -> StepCod
     return StepCode((launch,))
 
 
-def _packed(type: TensorType) -> dict[str, Define]:
-    return {"CHANNELS": type.channels, "WORDS": packing.words_for(type.channels)}
+def _packed(tensor_type: TensorType) -> dict[str, Define]:
+    return {"CHANNELS": tensor_type.channels, "WORDS": packing.words_for(tensor_type.channels)}
 
 
 def _threshold(site: Site) -> StepCode:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from bnnrt import ops, packing, reference
@@ -26,8 +26,8 @@ conv_variants = pytest.mark.parametrize("variants", ["default", "paper", "conv_l
 dense_variants = pytest.mark.parametrize("variants", ["default", "dense_segments", "dense_direct"])
 
 
-def as_stored(values: Array, type: TensorType) -> Array:
-    return packing.pack(values > 0) if type.domain is Domain.BIT else values
+def as_stored(values: Array, tensor_type: TensorType) -> Array:
+    return packing.pack(values > 0) if tensor_type.domain is Domain.BIT else values
 
 
 def check(backend: Backend, graph: Graph, feeds: dict[str, Array], variants: str = "default") -> None:
@@ -103,7 +103,7 @@ def test_binary_conv(
     x = bits(rng, batch, height, width, per_group * groups)
     outputs = per_output * groups
     weights = Constant.bits(bits(rng, outputs, *window.kernel, per_group) > 0)
-    type = TensorType((None, *x.shape[1:]), Domain.BIT)
+    tensor_type = TensorType((None, *x.shape[1:]), Domain.BIT)
     nodes = [Node("conv", ops.BinaryConv(window, groups, pad_value), ("x", "w"), ("acc",))]
     constants = {"w": weights}
     if thresholded:
@@ -111,7 +111,7 @@ def test_binary_conv(
         constants["t"] = Constant.of(rng.integers(-reach, reach + 2, outputs).astype(np.int32))
         constants["f"] = Constant.bits(bits(rng, outputs) > 0)
         nodes.append(Node("threshold", ops.Threshold(), ("acc", "t", "f"), ("y",)))
-    graph = Graph({"x": type}, tuple(nodes), nodes[-1].outputs, constants)
+    graph = Graph({"x": tensor_type}, tuple(nodes), nodes[-1].outputs, constants)
     check(backend, graph, {"x": x}, variants)
 
 
@@ -163,6 +163,7 @@ def test_real_dense(backend: Backend, length: int, outputs: int, packed: bool, b
 def test_bit_pool(backend: Backend, shape: tuple[Window, int, int], channels: int, batch: int, seed: int) -> None:
     window, height, width = shape
     rng = np.random.default_rng(seed)
+    assume(window.sees_image(height, width))
     minimum = Constant.bits(bits(rng, channels) > 0)
     graph = one_node(ops.BitPool(window), TensorType((None, height, width, channels), Domain.BIT), minimum)
     check(backend, graph, {"x": bits(rng, batch, height, width, channels)})
@@ -175,12 +176,13 @@ def test_max_pool(
 ) -> None:
     window, height, width = shape
     rng = np.random.default_rng(seed)
+    assume(window.sees_image(height, width))
     size = (batch, height, width, channels)
     x = rng.integers(-(2**31), 2**31, size).astype(np.int32) if integer else reals(rng, *size)
     if not integer:
         x[rng.random(size) < 0.05] = np.nan
-    type = TensorType((None, *size[1:]), Domain.INT32 if integer else Domain.FLOAT32)
-    check(backend, one_node(ops.MaxPool(window), type), {"x": x})
+    tensor_type = TensorType((None, *size[1:]), Domain.INT32 if integer else Domain.FLOAT32)
+    check(backend, one_node(ops.MaxPool(window), tensor_type), {"x": x})
 
 
 @checked
@@ -192,9 +194,9 @@ def test_threshold(backend: Backend, channels: int, width: int, batch: int, pixe
     x = rng.integers(low, high, size).astype(np.uint8 if pixels else np.int32)
     thresholds = rng.integers(low - 1, high + 2, channels).astype(np.int32)
     thresholds[rng.random(channels) < 0.1] = rng.choice(np.array([-(2**31), 2**31 - 1]))
-    type = TensorType((None, *size[1:]), Domain.UINT8 if pixels else Domain.INT32)
+    tensor_type = TensorType((None, *size[1:]), Domain.UINT8 if pixels else Domain.INT32)
     falling = Constant.bits(bits(rng, channels) > 0)
-    check(backend, one_node(ops.Threshold(), type, Constant.of(thresholds), falling), {"x": x})
+    check(backend, one_node(ops.Threshold(), tensor_type, Constant.of(thresholds), falling), {"x": x})
 
 
 @checked
@@ -218,15 +220,17 @@ def test_arithmetic(
     backend: Backend, kind: ops.ArithmeticKind, channels: int, batch: int, operand: str, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    type = TensorType((None, 2, 3, channels), Domain.FLOAT32)
+    tensor_type = TensorType((None, 2, 3, channels), Domain.FLOAT32)
     x = reals(rng, batch, 2, 3, channels)
     if operand == "whole":
         node = Node("node", ops.Arithmetic(kind), ("x", "z"), ("y",))
-        check(backend, Graph({"x": type, "z": type}, (node,), ("y",)), {"x": x, "z": reals(rng, *x.shape)})
+        check(
+            backend, Graph({"x": tensor_type, "z": tensor_type}, (node,), ("y",)), {"x": x, "z": reals(rng, *x.shape)}
+        )
         return
     constant = Constant.of(reals(rng, channels if operand.endswith("channel") else 1))
     names = ("c", "x") if operand.startswith("left") else ("x", "c")
-    graph = Graph({"x": type}, (Node("node", ops.Arithmetic(kind), names, ("y",)),), ("y",), {"c": constant})
+    graph = Graph({"x": tensor_type}, (Node("node", ops.Arithmetic(kind), names, ("y",)),), ("y",), {"c": constant})
     check(backend, graph, {"x": x})
 
 
@@ -264,6 +268,6 @@ def test_reshape(backend: Backend, sizes: tuple[int, ...], of_bits: bool, batch:
     rng = np.random.default_rng(seed)
     a, b, c = sizes
     x = bits(rng, batch, a, b, c) if of_bits else reals(rng, batch, a, b, c)
-    type = TensorType((None, a, b, c), Domain.BIT if of_bits else Domain.FLOAT32)
+    tensor_type = TensorType((None, a, b, c), Domain.BIT if of_bits else Domain.FLOAT32)
     for shape in ((a * b * c,), (c, a * b), (a, b * c), (c, b, a)):
-        check(backend, one_node(ops.Reshape(shape), type), {"x": x})
+        check(backend, one_node(ops.Reshape(shape), tensor_type), {"x": x})

@@ -92,7 +92,7 @@ def of_graph(graph: Graph) -> Bundle:
 
     def ports(types: dict[str, TensorType]) -> tuple[Port, ...]:
         dtypes = {Domain.FLOAT32: "float32", Domain.INT32: "int32", Domain.UINT8: "uint8"}
-        return tuple(Port(name, type.shape, dtypes[type.domain]) for name, type in types.items())
+        return tuple(Port(name, tensor_type.shape, dtypes[tensor_type.domain]) for name, tensor_type in types.items())
 
     outputs = {name: graph.types[name] for name in graph.outputs}
     return Bundle(graph, None, ports(dict(graph.inputs)), ports(outputs), None, None, PROVENANCE)
@@ -221,9 +221,9 @@ def test_constants_of_any_layout_and_order_give_the_same_file(path: Path) -> Non
         bundle.write(of_graph(Graph(x, nodes, ("y",), constants)), path)
         return path.read_bytes()
 
-    type = TensorType((3, 4), Domain.FLOAT32)
-    a, b = Constant(type, values), Constant(type, values + 1)
-    assert written({"a": a, "b": b}) == written({"b": b, "a": Constant(type, np.asfortranarray(values))})
+    tensor_type = TensorType((3, 4), Domain.FLOAT32)
+    a, b = Constant(tensor_type, values), Constant(tensor_type, values + 1)
+    assert written({"a": a, "b": b}) == written({"b": b, "a": Constant(tensor_type, np.asfortranarray(values))})
 
 
 ranges = st.integers(1, 5)

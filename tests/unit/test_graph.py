@@ -29,7 +29,7 @@ def graph(*nodes: Node, outputs: tuple[str, ...] = ("y",)) -> Graph:
 
 def test_types_of_all_tensors() -> None:
     types = graph(SIGN, FC, CAST).types
-    assert {name: str(type) for name, type in types.items()} == {
+    assert {name: str(tensor_type) for name, tensor_type in types.items()} == {
         "x": "float32[N, 3]",
         "w": "bit[2, 3]",
         "bits": "bit[N, 3]",

@@ -174,10 +174,10 @@ def test_a_negative_pair_of_sizes_is_no_shape() -> None:
 
 
 def test_a_type_says_what_it_is() -> None:
-    type = bit(None, 4, 33)
-    assert str(type) == "bit[N, 4, 33]"
-    assert type.channels == 33
-    assert type.with_batch(2) == (2, 4, 33)
+    tensor_type = bit(None, 4, 33)
+    assert str(tensor_type) == "bit[N, 4, 33]"
+    assert tensor_type.channels == 33
+    assert tensor_type.with_batch(2) == (2, 4, 33)
     assert bit(5, 4).with_batch(2) == (5, 4)
     assert bit(None).channels == 1
 

@@ -24,7 +24,8 @@ class Net:
 
     def __init__(self, *shape, batch="N", dtype=onnx.TensorProto.FLOAT, opset=17):
         self.nodes, self.initializers, self.opset = [], [], opset
-        self.inputs = [helper.make_tensor_value_info("x", dtype, [batch, *shape])]
+        sizes = [size if isinstance(size, str) else int(size) for size in shape]
+        self.inputs = [helper.make_tensor_value_info("x", dtype, [batch, *sizes])]
         self.domains = []
 
     def constant(self, values, dtype=np.float32):
@@ -105,3 +106,8 @@ def check(model, *arrays) -> Bundle:
 def kinds(graph: Graph) -> list[str]:
     """The operators of a graph, in order."""
     return [type(node.op).__name__ for node in graph.nodes]
+
+
+def computing(graph: Graph) -> list[str]:
+    """The operators of a graph that do not just move data, in order."""
+    return [kind for kind in kinds(graph) if kind not in ("Transpose", "Reshape")]

@@ -3,6 +3,7 @@
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 from bnnrt import reference
 from bnnrt.converters.cleanup import clean
@@ -32,6 +33,15 @@ def compare(operator, constant=0.0, first=False):
     return build
 
 
+def filled(net, x):
+    one = numpy_helper.from_array(np.ones(1, dtype=np.float32))
+    return net.op("ConstantOfShape", net.op("Shape", x), value=one)
+
+
+def expanded(net, number):
+    return net.op("Expand", net.constant(number), net.op("Shape", "x"))
+
+
 def affine(net, x, scale=2.0, offset=1.0):
     return net.op("Sub", net.op("Mul", x, net.constant(scale)), net.constant(offset))
 
@@ -46,14 +56,18 @@ FORMS = {
     "not lt": lambda n: where(n, n.op("Not", compare("Less")(n)), 1.0, -1.0),
     "zero of one element": lambda n: where(n, compare("Greater", [0.0])(n), 1.0, -1.0),
     "full branches": lambda n: where(n, compare("GreaterOrEqual")(n), np.ones((1, SIZE)), -np.ones((1, SIZE))),
+    "branches filled at run time": lambda n: n.op(
+        "Where", compare("GreaterOrEqual")(n), filled(n, "x"), n.op("Neg", filled(n, "x"))
+    ),
+    "branches expanded at run time": lambda n: n.op(
+        "Where", compare("Greater")(n), expanded(n, 1.0), expanded(n, -1.0)
+    ),
     "integer branches": lambda n: cast(n, where(n, compare("GreaterOrEqual")(n), 1, -1, np.int64)),
     "cast, mul, sub": lambda n: affine(n, cast(n, compare("Greater")(n))),
     "cast, add, div": lambda n: n.op(
         "Div", n.op("Add", cast(n, compare("Greater")(n)), n.constant(-0.5)), n.constant(0.5)
     ),
-    "1 - 2 * lt": lambda n: n.op(
-        "Sub", n.constant(1.0), n.op("Mul", n.constant(2.0), cast(n, compare("Less")(n)))
-    ),
+    "1 - 2 * lt": lambda n: n.op("Sub", n.constant(1.0), n.op("Mul", n.constant(2.0), cast(n, compare("Less")(n)))),
     "sign, add, sign": lambda n: n.op("Sign", n.op("Add", n.op("Sign", "x"), n.constant(0.1))),
     "sign, sub, sign": lambda n: n.op("Sign", n.op("Sub", n.op("Sign", "x"), n.constant(0.1))),
     "add, sign": lambda n: n.op("Sign", n.op("Add", "x", n.constant(1e-6))),
@@ -69,9 +83,7 @@ FORMS = {
     "minus gt": lambda n: where(n, compare("Greater")(n), -1.0, 1.0),
     "minus lt": lambda n: where(n, compare("Less")(n), 1.0, -1.0),
     "minus, another threshold": lambda n: where(n, compare("LessOrEqual", 0.25)(n), 1.0, -1.0),
-    "1 - 2 * gt": lambda n: n.op(
-        "Sub", n.constant(1.0), n.op("Mul", n.constant(2.0), cast(n, compare("Greater")(n)))
-    ),
+    "1 - 2 * gt": lambda n: n.op("Sub", n.constant(1.0), n.op("Mul", n.constant(2.0), cast(n, compare("Greater")(n)))),
 }
 
 
@@ -133,6 +145,13 @@ NO_SIGNS = {
         "Where", compare("Greater")(n), n.constant(1.0), where(n, compare("Greater", 0.5)(n), 1.0, -1.0)
     ),
     "branches that enlarge": lambda n: where(n, compare("Greater")(n), np.ones((3, 1, SIZE)), -1.0),
+    "filled to another shape": lambda n: n.op(
+        "Where", compare("Greater")(n), filled(n, n.op("Concat", "x", "x", axis=0)), n.constant(-1.0)
+    ),
+    "unsigned": lambda n: affine(
+        n,
+        cast(n, n.op("Cast", n.op("Sub", cast(n, compare("Greater")(n)), n.constant(1.0)), to=onnx.TensorProto.UINT8)),
+    ),
     "two tensors": lambda n: where(n, n.op("Greater", "x", n.op("Mul", "x", "x")), 1.0, -1.0),
 }
 

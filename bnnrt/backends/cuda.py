@@ -1,0 +1,215 @@
+"""The CUDA backend, on PyCUDA. The only file that imports it.
+
+It works in the device's primary context, which PyTorch and CuPy use too, and makes it current only while it needs it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pycuda.driver as cuda
+from pycuda.compiler import compile as nvcc
+
+from bnnrt.backends import nvrtc
+from bnnrt.backends.base import Backend, Buffer, Code, DeviceInfo, DeviceKind, Event, Extent, Kernel, Language, Launch
+from bnnrt.backends.cache import default_cache
+from bnnrt.backends.source import KernelSource, assemble
+from bnnrt.errors import BackendError
+
+__all__ = ["CudaBackend", "devices"]
+
+# Tensors start where 128-bit loads of a whole warp may.
+_ALIGNMENT = 512
+
+
+def devices() -> list[DeviceInfo]:
+    """Every CUDA device; none where there is no driver."""
+    try:
+        cuda.init()
+        count = cuda.Device.count()
+    except cuda.Error:
+        return []
+    return [_describe(cuda.Device(index), index) for index in range(count)]
+
+
+def _describe(device: Any, index: int) -> DeviceInfo:
+    version = cuda.get_driver_version()
+    major, minor = device.compute_capability()
+    memory = device.total_memory()
+    return DeviceInfo(
+        backend=f"cuda:{index}",
+        name=device.name(),
+        kind=DeviceKind.GPU,
+        language=Language.CUDA,
+        platform="CUDA",
+        driver=f"driver for CUDA {version // 1000}.{version % 1000 // 10}, compute capability {major}.{minor}",
+        compute_units=device.multiprocessor_count,
+        max_group_size=device.max_threads_per_block,
+        max_group_shape=(device.max_block_dim_x, device.max_block_dim_y, device.max_block_dim_z),
+        local_memory=device.max_shared_memory_per_block,
+        memory=memory,
+        max_allocation=memory,
+        alignment=_ALIGNMENT,
+        exact_division=True,
+    )
+
+
+def _compile_nvcc(text: str, architecture: str) -> bytes:
+    """PyCUDA's way to nvcc, for machines without NVRTC. Raises BackendError."""
+    try:
+        cubin: bytes = nvcc(text, options=list(nvrtc.EXACT), arch=architecture, no_extern_c=True, cache_dir=False)
+    except (cuda.CompileError, OSError) as e:
+        raise BackendError(f"a kernel does not compile: {e}", architecture, "install NVRTC or nvcc") from None
+    return cubin
+
+
+class _TimedEvent(Event):
+    def __init__(self, start: Any, end: Any) -> None:
+        self._start, self._end = start, end
+
+    def elapsed_us(self) -> float:
+        self._end.synchronize()
+        return float(self._end.time_since(self._start)) * 1000
+
+
+class CudaBackend(Backend):
+    """One CUDA device, a stream of its own in the device's primary context."""
+
+    def __init__(self, info: DeviceInfo) -> None:
+        self.info = info
+        index = int(info.backend.split(":")[1])
+        self._closed = False
+        self._modules: dict[KernelSource, Any] = {}
+        self._cache = default_cache()
+        self._lock = threading.RLock()
+        try:
+            device = cuda.Device(index)
+            self._architecture = "sm_{}{}".format(*device.compute_capability())
+            self._context = device.retain_primary_context()
+        except cuda.Error as e:
+            raise BackendError(f"the device cannot be opened: {e}", info.backend, "see `nvidia-smi`") from None
+        self._check_compiler()
+        with self._current():
+            self._stream = cuda.Stream()
+            # Copies run asynchronously only from and to memory that cannot be paged out.
+            self._staging = cuda.pagelocked_empty(1 << 16, np.uint8)
+        self._staging_busy = False
+
+    def _check_compiler(self) -> None:
+        """A toolkit of a newer major version makes code that the driver cannot load."""
+        compiler, driver = nvrtc.version(), cuda.get_driver_version() // 1000
+        if compiler is not None and compiler[0] > driver:
+            raise BackendError(
+                f"NVRTC is of CUDA {compiler[0]} and the driver of CUDA {driver}",
+                self.info.backend,
+                f"run `pip install 'cuda-bindings=={driver}.*'`",
+            )
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        """The context, current in this thread; CUDA's errors as ours."""
+        with self._lock:
+            self._context.push()
+            try:
+                yield
+            except cuda.MemoryError as e:
+                raise BackendError(f"out of memory: {e}", self.info.backend, "use a smaller batch") from None
+            except cuda.Error as e:
+                raise BackendError(f"the device failed: {e}", self.info.backend, "see the driver's log") from None
+            finally:
+                cuda.Context.pop()
+
+    def alloc(self, nbytes: int) -> Buffer:
+        with self._current():
+            return cuda.mem_alloc(max(nbytes, 1))
+
+    def free(self, buffer: Buffer) -> None:
+        with self._current():
+            buffer.free()
+
+    def view(self, buffer: Buffer, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
+        return np.uintp(int(buffer) + offset)
+
+    def _pinned(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Pinned memory that no copy uses any more."""
+        if self._staging_busy:
+            self._stream.synchronize()
+            self._staging_busy = False
+        if self._staging.nbytes < nbytes:
+            self._staging = cuda.pagelocked_empty(nbytes, np.uint8)
+        staging: npt.NDArray[np.uint8] = self._staging[:nbytes]
+        return staging
+
+    def upload(self, buffer: Buffer, array: npt.NDArray[Any]) -> None:
+        with self._current():
+            staging = self._pinned(array.nbytes)
+            staging[...] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            cuda.memcpy_htod_async(int(buffer), staging, self._stream)
+            self._staging_busy = True
+
+    def download(self, buffer: Buffer, array: npt.NDArray[Any]) -> None:
+        with self._current():
+            staging = self._pinned(array.nbytes)
+            cuda.memcpy_dtoh_async(staging, int(buffer), self._stream)
+            self._stream.synchronize()
+            array.reshape(-1).view(np.uint8)[...] = staging
+
+    def compile(self, code: Code, entry: str) -> Kernel:
+        if not isinstance(code, KernelSource):
+            raise BackendError(f"{entry} is no CUDA source", self.info.backend)
+        with self._current():
+            if code not in self._modules:
+                self._modules[code] = self._load(code)
+            return self._modules[code].get_function(entry)
+
+    def _load(self, code: KernelSource) -> Any:
+        text = assemble(code, "cu")
+        key = (text, self._architecture, f"NVRTC {nvrtc.version()}", *nvrtc.EXACT)
+        stored = self._cache.get(key) if self._cache else None
+        if stored is not None:
+            try:
+                return cuda.module_from_buffer(stored)
+            except cuda.Error:
+                pass  # an entry that the driver does not take is compiled again
+        compiled = _compile_nvcc if nvrtc.version() is None else nvrtc.compile_cubin
+        cubin = compiled(text, self._architecture)
+        if self._cache:
+            self._cache.put(key, cubin)
+        return cuda.module_from_buffer(cubin)
+
+    def prepare(self, kernel: Kernel, grid: Extent, block: Extent, args: Sequence[Buffer | int]) -> Launch:
+        # Pointers are np.uintp (see `view`), which tells them from numbers.
+        kernel.prepare("".join("i" if type(a) is int else "P" for a in args))
+        return partial(self._enqueue, kernel, grid, block, tuple(int(a) for a in args))
+
+    def _enqueue(self, kernel: Kernel, grid: Extent, block: Extent, args: tuple[int, ...]) -> None:
+        with self._current():
+            kernel.prepared_async_call(grid, block, self._stream, *args)
+
+    def timed(self, launch: Launch) -> Event:
+        with self._current():
+            start, end = cuda.Event(), cuda.Event()
+            start.record(self._stream)
+            launch()
+            end.record(self._stream)
+        return _TimedEvent(start, end)
+
+    def synchronize(self) -> None:
+        with self._current():
+            self._stream.synchronize()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self.synchronize()
+        with self._current():
+            self._modules.clear()
+            del self._staging, self._stream
+        self._closed = True
+        self._context.detach()

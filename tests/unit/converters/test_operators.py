@@ -1,0 +1,343 @@
+"""Each ONNX operator on real numbers, against ONNX Runtime, and what is refused of it.
+
+Values are small integers, so that sums are exact in any order.
+"""
+
+import operator
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from bnnrt.errors import ConversionError
+
+from .models import Net, check, converted, expected, kinds
+
+RNG = np.random.default_rng(2)
+
+
+def integers(*shape):
+    return RNG.integers(-4, 5, shape).astype(np.float32)
+
+
+@st.composite
+def windows(draw):
+    return {
+        "kernel_shape": [draw(st.integers(1, 3)), draw(st.integers(1, 3))],
+        "strides": [draw(st.integers(1, 4)), draw(st.integers(1, 4))],
+        "dilations": [draw(st.integers(1, 2)), draw(st.integers(1, 2))],
+    }
+
+
+def is_ambiguous(window, padding):
+    return padding.startswith("SAME") and window["dilations"] != [1, 1]
+
+
+@given(windows(), st.sampled_from(["pads", "SAME_UPPER", "SAME_LOWER", "VALID"]), st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None)
+def test_conv(window, padding, seed):
+    rng = np.random.default_rng(seed)
+    groups = int(rng.integers(1, 4))
+    weights = integers(groups * 2, rng.integers(1, 4), *window["kernel_shape"])
+    net = Net(groups * weights.shape[1], *rng.integers(5, 9, 2))
+    how = {"pads": [int(p) for p in rng.integers(0, 3, 4)]} if padding == "pads" else {"auto_pad": padding}
+    bias = integers(len(weights)) if seed % 2 else None
+    model = net.model(net.conv("x", weights, bias, group=groups, **window, **how))
+    if is_ambiguous(window, padding):
+        with pytest.raises(ConversionError, match="ambiguous"):
+            converted(model)
+        return
+    shape = [d.dim_value for d in net.inputs[0].type.tensor_type.shape.dim[1:]]
+    check(model, integers(2, *shape))
+
+
+@given(windows(), st.sampled_from(["pads", "SAME_UPPER", "SAME_LOWER", "VALID"]), st.integers(0, 1), st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_max_pool(window, padding, ceil_mode, seed):
+    rng = np.random.default_rng(seed)
+    net = Net(3, 7, 8)
+    # ONNX Runtime takes no auto_pad where strides leave out rows.
+    assume(not padding.startswith("SAME") or all(map(operator.le, window["strides"], window["kernel_shape"])))
+    if padding == "pads":
+        kernel = window["kernel_shape"]
+        how = {"pads": [int(rng.integers(0, kernel[i % 2])) for i in range(4)], "ceil_mode": ceil_mode}
+    else:
+        how = {"auto_pad": padding}
+    model = net.model(net.op("MaxPool", "x", **window, **how))
+    if is_ambiguous(window, padding):
+        with pytest.raises(ConversionError, match="ambiguous"):
+            converted(model)
+        return
+    # ONNX Runtime gives the lowest number where a window sees nothing but padding.
+    x = integers(2, 3, 7, 8)
+    if expected(model, x)[0].min() < -4:
+        with pytest.raises(ConversionError, match="outside the image"):
+            converted(model)
+    else:
+        check(model, x)
+
+
+def test_max_pool_of_an_old_operator_set():
+    net = Net(3, 6, 6, opset=8)
+    check(net.model(net.op("MaxPool", "x", kernel_shape=[2, 2], strides=[2, 2])), integers(1, 3, 6, 6))
+
+
+@pytest.mark.parametrize("attributes", [{}, {"transB": 1}, {"alpha": 0.5}, {"beta": 0.25}, {"alpha": 2.0, "beta": 0.0}])
+def test_gemm(attributes):
+    net = Net(6)
+    weights = integers(6, 5).T if attributes.get("transB") else integers(6, 5)
+    bias = net.constant(integers(5))
+    check(net.model(net.op("Gemm", "x", net.constant(weights), bias, **attributes)), integers(3, 6))
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 3), (5, 3, 4), (4, 3, 5)])
+def test_batch_normalization_rounds_as_onnx_runtime_does(shape):
+    channels = shape[0]
+    net = Net(*shape)
+    parameters = [RNG.normal(size=channels) for _ in range(3)]
+    y = net.batch_norm("x", *parameters, RNG.uniform(0.01, 50, channels), epsilon=1e-3)
+    check(net.model(y), RNG.normal(size=(40, *shape)).astype(np.float32))
+
+
+@pytest.mark.parametrize("kind", ["Add", "Sub", "Mul", "Div"])
+@pytest.mark.parametrize("constant", [(), (1,), (4,), (1, 4), (3, 1, 1), (1, 3, 1, 1), (1, 1, 5, 1), (3, 5, 4)])
+@pytest.mark.parametrize("first", [False, True])
+def test_arithmetic_with_a_constant(kind, constant, first):
+    net = Net(3, 5, 4)
+    c = net.constant(RNG.uniform(1, 2, constant))
+    check(net.model(net.op(kind, *((c, "x") if first else ("x", c)))), RNG.uniform(1, 2, (2, 3, 5, 4)).astype("f"))
+
+
+@pytest.mark.parametrize("kind", ["Add", "Sub", "Mul", "Div"])
+def test_arithmetic_of_two_tensors_in_two_layouts(kind):
+    net = Net(4, 5, 5)
+    a = net.conv("x", integers(4, 4, 1, 1))
+    b = net.op("Transpose", net.op("Transpose", "x", perm=[0, 2, 3, 1]), perm=[0, 3, 2, 1])
+    model = net.model(net.op(kind, a, b), net.op(kind, b, a))
+    check(model, integers(2, 4, 5, 5) + 10)
+
+
+def test_arithmetic_of_a_tensor_with_itself():
+    net = Net(4)
+    check(net.model(net.op("Mul", "x", "x")), integers(2, 4))
+
+
+def test_constants_of_full_shape_that_differ_by_channel_only_become_vectors():
+    net = Net(3, 4, 4)
+    x = net.conv("x", integers(3, 3, 1, 1))
+    model = net.model(net.op("Add", x, net.constant(np.broadcast_to(integers(3, 1, 1), (1, 3, 4, 4)))))
+    bundle = check(model, integers(2, 3, 4, 4))
+    add = next(n for n in bundle.model.nodes if type(n.op).__name__ == "Arithmetic")
+    assert bundle.model.types[add.inputs[1]].shape == (3,)
+
+
+PADS = {
+    "rows and columns": [0, 0, 1, 2, 0, 0, 3, 0],
+    "nothing": [0] * 8,
+    "channels last": [0, 1, 2, 0, 0, 0, 1, 0],
+}
+
+
+@pytest.mark.parametrize("pads", PADS.values(), ids=PADS)
+@pytest.mark.parametrize("opset", [9, 17])
+def test_pad(pads, opset):
+    net = Net(3, 4, 5, opset=opset)
+    if opset < 11:
+        y = net.op("Pad", "x", pads=pads, value=-1.0)
+    else:
+        y = net.op("Pad", "x", net.constant(pads, np.int64), net.constant(-1.0))
+    check(net.model(y), integers(2, 3, 4, 5))
+
+
+def test_pad_of_named_axes():
+    net = Net(3, 4, 5, opset=18)
+    y = net.op("Pad", "x", net.constant([1, 2, 0, 1], np.int64), "", net.constant([-2, 3], np.int64))
+    check(net.model(y), integers(2, 3, 4, 5))
+
+
+def test_shapes_move_no_data_before_a_dense_layer():
+    net = Net(3, 4, 5)
+    x = net.conv("x", integers(6, 3, 1, 1))
+    x = net.op("Transpose", x, perm=[0, 2, 3, 1])
+    x = net.op("Unsqueeze", x, net.constant([2], np.int64))
+    x = net.op("Squeeze", x, net.constant([2], np.int64))
+    x = net.op("Transpose", x, perm=[0, 3, 1, 2])
+    x = net.op("Flatten", net.op("Identity", net.op("Dropout", x)))
+    bundle = check(net.model(net.matmul(x, integers(120, 7))), integers(2, 3, 4, 5))
+    assert kinds(bundle.model) == ["Transpose", "Conv", "Reshape", "Dense"]
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+def test_squeeze_and_unsqueeze_of_both_kinds(opset):
+    net = Net(3, 1, 4, opset=opset)
+    axes = {"axes": [2]} if opset < 13 else None
+    extra = () if axes else (net.constant([2], np.int64),)
+    y = net.op("Squeeze", "x", *extra, **(axes or {}))
+    z = net.op("Unsqueeze", y, *extra, **(axes or {}))
+    check(net.model(y, z), integers(2, 3, 1, 4))
+
+
+@pytest.mark.parametrize("target", [[0, -1], [-1, 60], [-1, 12, 5], [0, 0, 20], [0, 4, 3, 5], [-1, 3, 4, 5, 1]])
+def test_reshape(target):
+    net = Net(3, 4, 5)
+    check(net.model(net.op("Reshape", "x", net.constant(target, np.int64))), integers(2, 3, 4, 5))
+
+
+@pytest.mark.parametrize("target", [[1, -1], [1, 60], [1, 4, 15]])
+def test_reshape_of_a_fixed_batch(target):
+    net = Net(3, 4, 5, batch=1)
+    check(net.model(net.op("Reshape", "x", net.constant(target, np.int64))), integers(1, 3, 4, 5))
+
+
+def computed_shape(net, x, rest):
+    batch = net.op("Gather", net.op("Shape", x), net.constant(0, np.int64), axis=0)
+    batch = net.op("Unsqueeze", batch, net.constant([0], np.int64))
+    return net.op("Concat", batch, net.constant(rest, np.int64), axis=0)
+
+
+@pytest.mark.parametrize("rest", [[-1], [60], [5, 12]])
+def test_reshape_to_a_computed_shape(rest):
+    net = Net(3, 4, 5)
+    x = net.op("Add", "x", net.constant(1.0))
+    check(net.model(net.op("Reshape", x, computed_shape(net, x, rest))), integers(2, 3, 4, 5))
+
+
+def test_reshape_to_a_slice_of_a_shape():
+    net = Net(3, 4, 5)
+    one, two = (net.constant([i], np.int64) for i in (0, 2))
+    sizes = net.op("Slice", net.op("Shape", "x"), one, two)
+    shape = net.op("Concat", sizes, net.constant([-1], np.int64), axis=0)
+    check(net.model(net.op("Reshape", "x", shape)), integers(2, 3, 4, 5))
+
+
+def test_outputs_that_share_a_tensor_or_are_the_input():
+    net = Net(4)
+    y = net.op("Add", "x", net.constant(1.0))
+    model = net.model(y, net.op("Identity", y), net.op("Identity", "x"), net.op("Mul", y, net.constant(2.0)))
+    check(model, integers(2, 4))
+
+
+def test_an_output_that_is_also_read():
+    net = Net(3, 4, 4)
+    y = net.conv("x", integers(5, 3, 1, 1))
+    check(net.model(y, net.conv(y, integers(2, 5, 3, 3))), integers(2, 3, 4, 4))
+
+
+def test_input_of_8_bits():
+    net = Net(3, 4, 4, dtype=onnx.TensorProto.UINT8)
+    y = net.conv(net.op("Cast", "x", to=onnx.TensorProto.FLOAT), integers(5, 3, 1, 1))
+    check(net.model(y), RNG.integers(0, 256, (2, 3, 4, 4)).astype(np.uint8))
+
+
+def test_names_that_repeat():
+    net = Net(4)
+    model = net.model(net.op("Add", net.op("Mul", "x", net.constant(2.0)), net.constant(1.0)))
+    for node in model.graph.node:
+        node.name = "same"
+    bundle, _ = converted(model)
+    assert len({node.name for node in bundle.model.nodes}) == 2
+
+
+def conv1d(net):
+    return net.conv("x", integers(3, 3, 3))
+
+
+def weights_computed(net):
+    return net.op("MatMul", "x", "x")
+
+
+REFUSED = {
+    "unknown operator": ((4,), lambda n: n.op("Erf", "x"), "Erf"),
+    "unknown domain": ((4,), lambda n: n.op("Thing", "x", domain="some.where"), "some.where.Thing"),
+    "1-D convolution": ((3, 9), conv1d, "Conv"),
+    "computed weights": ((4, 4), weights_computed, "MatMul"),
+    "constant first": ((4,), lambda n: n.op("MatMul", n.constant(integers(4, 4)), "x"), "MatMul"),
+    "dense on more axes": ((3, 4), lambda n: n.matmul("x", integers(4, 2)), "MatMul"),
+    "flatten of the batch": ((3, 4), lambda n: n.op("Flatten", "x", axis=0), "Flatten"),
+    "flatten of fewer axes": ((3, 4), lambda n: n.op("Flatten", "x", axis=2), "Flatten"),
+    "transpose of the batch": ((3, 4), lambda n: n.op("Transpose", "x", perm=[1, 0, 2]), "Transpose"),
+    "default transpose": ((3,), lambda n: n.op("Transpose", "x"), "Transpose"),
+    "reshape of the batch": ((3, 4), lambda n: n.op("Reshape", "x", n.constant([-1, 4], np.int64)), "Reshape"),
+    "reshape to batch 1": ((3, 4), lambda n: n.op("Reshape", "x", n.constant([1, -1], np.int64)), "Reshape"),
+    "reshape to nothing": (
+        (3, 4),
+        lambda n: n.op("Reshape", "x", n.constant([0, 12], np.int64), allowzero=1),
+        "Reshape",
+    ),
+    "squeeze of everything": ((3, 1), lambda n: n.op("Squeeze", "x"), "Squeeze"),
+    "squeeze of the batch": ((3, 1), lambda n: n.op("Squeeze", "x", n.constant([0], np.int64)), "Squeeze"),
+    "unsqueeze of the batch": ((3,), lambda n: n.op("Unsqueeze", "x", n.constant([0], np.int64)), "Unsqueeze"),
+    "broadcast of tensors": ((4, 5, 5), lambda n: n.op("Mul", "x", n.op("MaxPool", "x", kernel_shape=[5, 5])), "Mul"),
+    "constant that enlarges": ((1, 4), lambda n: n.op("Add", "x", n.constant(integers(3, 4))), "Add"),
+    "constant with more axes": ((4,), lambda n: n.op("Add", "x", n.constant(integers(3, 1, 4))), "Add"),
+    "a constant a batch": ((4,), lambda n: n.op("Add", "x", n.constant(integers(2, 4))), "Add"),
+    "cast to double": ((4,), lambda n: n.op("Cast", "x", to=onnx.TensorProto.DOUBLE), "Cast"),
+    "reflection": (
+        (3, 4, 4),
+        lambda n: n.op("Pad", "x", n.constant([0, 0, 1, 1] * 2, np.int64), mode="reflect"),
+        "Pad",
+    ),
+    "cropping": ((3, 4, 4), lambda n: n.op("Pad", "x", n.constant([0, 0, -1, 0] * 2, np.int64)), "Pad"),
+    "padded channels": ((3, 4, 4), lambda n: n.op("Pad", "x", n.constant([0, 1, 0, 1] * 2, np.int64)), "Pad"),
+    "training": ((3, 4, 4), lambda n: n.op("Dropout", "x", n.constant(0.5), n.constant(True, np.bool_)), "Dropout"),
+    "pool in padding": ((1, 2, 2), lambda n: n.op("MaxPool", "x", kernel_shape=[2, 2], pads=[2] * 4), "MaxPool"),
+    "pool 3-D": ((1, 4, 4, 4), lambda n: n.op("MaxPool", "x", kernel_shape=[2, 2, 2]), "MaxPool"),
+    "window too large": ((3, 4, 4), lambda n: n.conv("x", integers(1, 3, 5, 5)), "Conv"),
+    "groups": ((3, 4, 4), lambda n: n.conv("x", integers(2, 3, 1, 1), group=2), "Conv"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals_name_node_and_operator_in_one_line(case):
+    shape, build, kind = REFUSED[case]
+    net = Net(*shape)
+    y = build(net)
+    with pytest.raises(ConversionError) as caught:
+        converted(net.model(y))
+    text = str(caught.value)
+    assert text.startswith(kind)
+    assert f"node {net.nodes[-1].name}" in text
+    assert "\n" not in text
+
+
+INPUTS = {
+    "double": Net(4, dtype=onnx.TensorProto.DOUBLE),
+    "free size": Net("W"),
+    "no batch": Net(batch=4),
+    "8-bit arithmetic": Net(4, dtype=onnx.TensorProto.UINT8),
+}
+
+
+@pytest.mark.parametrize("case", INPUTS)
+def test_inputs_that_are_refused(case):
+    net = INPUTS[case]
+    with pytest.raises(ConversionError, match="input x"):
+        converted(net.model(net.op("Add", "x", "x")))
+
+
+def test_inputs_with_batches_of_their_own_are_refused():
+    net = Net(4)
+    net.inputs.append(onnx.helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, [1, 4]))
+    with pytest.raises(ConversionError, match="different batches: 1, N"):
+        converted(net.model(net.op("Add", "x", "z")))
+
+
+def test_several_inputs():
+    net = Net(4)
+    net.inputs.append(onnx.helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, ["N", 4]))
+    check(net.model(net.op("Sub", "x", "z")), integers(3, 4), integers(3, 4))
+
+
+def test_old_operator_sets_are_refused():
+    net = Net(4, opset=6)
+    with pytest.raises(ConversionError, match="version 6 of the ONNX operators"):
+        converted(net.model(net.op("Identity", "x")))
+
+
+def test_constant_outputs_are_refused():
+    net = Net(4)
+    y = net.op("Add", net.constant(1.0), net.constant(2.0))
+    with pytest.raises(ConversionError, match=f"output {y}"):
+        converted(net.model(net.op("Add", "x", net.constant(1.0)), y))
