@@ -15,7 +15,7 @@ unexport PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check-format format lint types imports pytest fixtures dist clean
+.PHONY: help demo test check-format format lint types imports pytest oclgrind fixtures dist clean
 
 help:  ## List the targets and variables
 	@echo 'Targets:'
@@ -52,6 +52,14 @@ imports: $(VENV)/.installed-dev  ## Check who may import whom
 # worksteal: the tests of a file stay on one worker as far as possible, and share their fixtures.
 pytest: $(VENV)/.installed-dev  ## Run the tests only
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+# -DRESTRICT= and no optimization: Oclgrind does not know what LLVM makes of either.
+oclgrind: $(VENV)/.installed-dev  ## Check every OpenCL kernel for races and bad memory accesses (Debian: oclgrind)
+	@rm -f oclgrind.log
+	BNNRT_CACHE_DIR= oclgrind --build-options "-DRESTRICT= -cl-opt-disable" --data-races --uninitialized \
+	    --max-errors 1000 --log oclgrind.log $(PY) tests/checkers/every_kernel.py --backend opencl --kind cpu
+	@if [ -s oclgrind.log ]; then head -50 oclgrind.log; exit 1; fi
+	@echo 'no race, no uninitialized and no out-of-bounds access'
 
 fixtures: $(VENV)/.installed-train  ## Rebuild the exported models that the tests read (installs PyTorch)
 	$(PY) tests/fixtures/build.py

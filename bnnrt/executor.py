@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bnnrt.backends.base import Backend, Extent, Launch
 from bnnrt.errors import BackendError
-from bnnrt.plan import Plan
+from bnnrt.plan import ARENA, Plan
 
 __all__ = ["Executor", "KernelTiming"]
 
@@ -35,27 +35,25 @@ class Executor:
     """A plan made ready on a backend. Not safe to use from two threads at once (a session locks)."""
 
     def __init__(self, backend: Backend, plan: Plan) -> None:
-        memory = backend.info.memory
-        needed = plan.arena_bytes + sum(c.nbytes for c in plan.constants.values())
-        if needed > memory:
+        if plan.device_bytes > backend.info.memory:
             raise BackendError(
-                f"a batch of {plan.batch} needs {needed} bytes and the device has {memory}",
+                f"a batch of {plan.batch} needs {plan.device_bytes} bytes and the device has {backend.info.memory}",
                 backend.info.backend,
                 "use a smaller batch",
             )
         self._backend = backend
         self.plan = plan
-        self._arena = backend.alloc(plan.arena_bytes)
+        inputs = {name: plan.placements[name].nbytes for name in plan.graph.inputs}
+        self._allocations = {name: backend.alloc(size) for name, size in {ARENA: plan.arena_bytes, **inputs}.items()}
         self._tensors = {
-            name: backend.view(self._arena, place.offset, place.shape, place.dtype)
+            name: backend.view(self._allocations[place.allocation], place.offset, place.shape, place.dtype)
             for name, place in plan.placements.items()
         }
-        self._allocated = [self._arena]
         self._constants = {}
         for name, array in plan.constants.items():
-            buffer = backend.alloc(array.nbytes)
-            self._allocated.append(buffer)
-            self._constants[name] = backend.view(buffer, 0, array.shape, array.dtype)
+            # Constants and tensors have names of one graph, so none is taken twice.
+            self._allocations[name] = backend.alloc(array.nbytes)
+            self._constants[name] = backend.view(self._allocations[name], 0, array.shape, array.dtype)
             backend.upload(self._constants[name], array)
         self._launches: list[Launch] = []
         for step in plan.steps:
@@ -81,7 +79,7 @@ class Executor:
 
     def poison(self) -> None:
         """Fill the arena with a pattern, so that a kernel that leaves something unwritten is found."""
-        self._backend.upload(self._arena, np.full(self.plan.arena_bytes, _POISON, dtype=np.uint8))
+        self._backend.upload(self._allocations[ARENA], np.full(self.plan.arena_bytes, _POISON, dtype=np.uint8))
 
     def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         """Outputs by name, as they are stored, for inputs as they are stored."""
@@ -109,5 +107,5 @@ class Executor:
         self._launches.clear()
         self._tensors.clear()
         self._constants.clear()
-        while self._allocated:
-            self._backend.free(self._allocated.pop())
+        while self._allocations:
+            self._backend.free(self._allocations.popitem()[1])

@@ -19,16 +19,21 @@ from bnnrt.graph import STORAGE, Graph, Node
 from bnnrt.variants import candidates
 from bnnrt.variants.base import LaunchSpec, Site, StepCode, Variant, stored_shape
 
-__all__ = ["Placement", "Plan", "Step", "make_plan"]
+__all__ = ["ARENA", "Placement", "Plan", "Step", "make_plan"]
 
 # Kernels index with int32.
 _MAX_ELEMENTS = (1 << 31) - 1
 
 
+ARENA = ""
+"""The allocation that all tensors share but the inputs, which have one each, named after them."""
+
+
 @dataclass(frozen=True)
 class Placement:
-    """Where a tensor lies: ``offset`` bytes into the arena, as ``shape`` of ``dtype``."""
+    """Where a tensor lies: ``offset`` bytes into an allocation, as ``shape`` of ``dtype``."""
 
+    allocation: str
     offset: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -59,6 +64,12 @@ class Plan:
     arena_bytes: int
     placements: Mapping[str, Placement]
     constants: Mapping[str, npt.NDArray[Any]]
+
+    @property
+    def device_bytes(self) -> int:
+        """Device memory that the plan needs: arena, inputs and constants."""
+        inputs = sum(self.placements[name].nbytes for name in self.graph.inputs)
+        return self.arena_bytes + inputs + sum(c.nbytes for c in self.constants.values())
 
     def bytes_moved(self, launch: LaunchSpec) -> int:
         """Bytes of the tensors and constants that a launch reads and writes, each counted once."""
@@ -156,19 +167,20 @@ def make_plan(graph: Graph, device: DeviceInfo, batch: int, variants: str = "def
 
     def touch(name: str, step: int) -> None:
         name = roots.get(name, name)
+        if name in graph.inputs:
+            return
         shape, dtype = shapes[name]
-        if prod(shape) > _MAX_ELEMENTS:
-            raise InputError(f"a tensor of {prod(shape)} elements is too large", name, "use a smaller batch")
         life = lives.setdefault(name, _Life(prod(shape) * dtype.itemsize, step, step))
         life.last = max(life.last, step)
 
     def declare(name: str) -> None:
         tensor_type = graph.types[name]
         shapes[name] = (stored_shape(tensor_type, batch), STORAGE[tensor_type.domain])
+        if prod(shapes[name][0]) > _MAX_ELEMENTS:
+            raise InputError(f"a tensor of {prod(shapes[name][0])} elements is too large", name, "use a smaller batch")
 
     for name in graph.inputs:
         declare(name)
-        touch(name, -1)
     for index, (site, code) in enumerate(zip(sites, codes, strict=True)):
         declare(site.output)
         shapes.update(code.scratch)
@@ -187,9 +199,11 @@ def make_plan(graph: Graph, device: DeviceInfo, batch: int, variants: str = "def
     for name in graph.outputs:
         touch(name, len(steps))
     offsets, total = _lay_out(lives, device.alignment)
-    placements = {
-        name: Placement(offsets[root], shape, dtype)
-        for name, (shape, dtype) in shapes.items()
-        if (root := roots.get(name, name)) in offsets
-    }
+    placements = {}
+    for name, (shape, dtype) in shapes.items():
+        root = roots.get(name, name)
+        if root in graph.inputs:
+            placements[name] = Placement(root, 0, shape, dtype)
+        elif root in offsets:
+            placements[name] = Placement(ARENA, offsets[root], shape, dtype)
     return Plan(graph, device, batch, tuple(steps), total, placements, constants)

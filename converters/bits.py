@@ -32,6 +32,10 @@ class KeepBits:
         )
 
 
+def _is_output(draft: Draft, node: Node) -> bool:
+    return draft.original is not None and node.outputs[0] in draft.original.outputs
+
+
 def _pool_of_bits(draft: Draft, node: Node) -> bool:
     """The maximum of +-1 is the OR of bits."""
     bits = draft.bits_behind(node.inputs[0]) if isinstance(node.op, MaxPool) else None
@@ -56,7 +60,7 @@ def _reshape_of_bits(draft: Draft, node: Node) -> bool:
 
 def _sign_of_bits(draft: Draft, node: Node) -> bool:
     bits = draft.bits_behind(node.inputs[0]) if isinstance(node.op, Sign) else None
-    if bits is None:
+    if bits is None or _is_output(draft, node):
         return False
     draft.alias(node.outputs[0], bits)
     return True
@@ -120,7 +124,7 @@ def _transpose_of_elementwise(draft: Draft, node: Node) -> bool:
 
     Not at the end of the network, where it would only stand between a layer and its sign.
     """
-    if draft.original is not None and node.outputs[0] in draft.original.outputs:
+    if _is_output(draft, node):
         return False
     source = draft.producer(node.inputs[0])
     if not isinstance(node.op, Transpose) or source is None or draft.readers.get(source.outputs[0]) != 1:

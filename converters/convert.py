@@ -105,13 +105,13 @@ def _network_on(model: ir.Model, binding: InputBinding) -> Graph:
 
 def _port(value: ir.Value, graph: Graph) -> Port:
     name = value.name or ""
-    type = graph.types[name]
-    shape: tuple[int | str | None, ...] = type.shape
-    if value.shape is not None and len(value.shape) == len(type.shape):
+    known = graph.types[name]
+    shape: tuple[int | str | None, ...] = known.shape
+    if value.shape is not None and len(value.shape) == len(known.shape):
         # The graph knows every size but the batch; of that, the model's own number or name.
         first = value.shape[0]
-        shape = (first if isinstance(first, int) else first.value, *type.shape[1:])
-    return Port(name, shape, DTYPES[type.domain])
+        shape = (first if isinstance(first, int) else first.value, *known.shape[1:])
+    return Port(name, shape, DTYPES[known.domain])
 
 
 def _labels(source: Source, options: Options, graph: Graph) -> tuple[str, ...] | None:

@@ -64,7 +64,7 @@ class Draft:
         """
         sources = tuple(self._aliases.get(i, i) for i in inputs)
         try:
-            (type,) = op.infer([self.types[i] for i in sources])
+            (written,) = op.infer([self.types[i] for i in sources])
         except GraphError as e:
             raise GraphError(e.what, e.where or name, e.fix) from None
         target = self.fresh(name) if output is None else output
@@ -72,7 +72,7 @@ class Draft:
         self._names.add(target)
         self._nodes.append(node)
         self._producers[target] = node
-        self.types[target] = type
+        self.types[target] = written
         return target
 
     def copy(self, node: Node) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
-
 import numpy as np
 import onnx_ir as ir
 
@@ -33,8 +31,8 @@ def with_constant(
     part of the ONNX node this is, where it becomes several.
     """
     draft = scope.draft
+    constant = _without_batch(scope, node, value, constant)
     if constant.size > 1:
-        constant = _without_batch(node, value, constant)
         rows = np.broadcast_to(constant, value.shape)
         vector = _last_axis(draft, value, rows)
         if vector is None and len(value.shape) == 3:
@@ -55,21 +53,20 @@ def with_constant(
     return Value(tensor, value.shape, value.dims, value.perm)
 
 
-def _without_batch(node: OnnxNode, value: Value, constant: Array) -> Array:
+def _without_batch(scope: Scope, node: OnnxNode, value: Value, constant: Array) -> Array:
     """The constant as it broadcasts to ``value.shape``."""
-    rank = len(value.shape) + 1
-    if constant.ndim > rank and prod(constant.shape[: constant.ndim - rank]) == 1:
-        constant = constant.reshape(constant.shape[constant.ndim - rank :])
-    if constant.ndim == rank:
-        if not _identical(constant, constant[:1]):
-            raise node.error("a constant differs from one image of the batch to the next", "export with batch size 1")
-        constant = constant[0]
-    fits = constant.ndim < rank and all(
-        c in (1, v) for c, v in zip(constant.shape[::-1], value.shape[::-1], strict=False)
+    sizes = (scope.batch, *value.shape)
+    fits = constant.ndim <= len(sizes) and all(
+        c in (1, v) for c, v in zip(constant.shape[::-1], sizes[::-1], strict=False)
     )
-    if not fits:
+    if not fits or constant.size == 0:
         raise node.error(f"a constant of shape {list(constant.shape)} does not fit [N, {listed(value.shape)}]")
-    return constant
+    if constant.ndim < len(sizes):
+        return constant
+    if not _identical(constant, constant[:1]):
+        raise node.error("a constant differs from one image of the batch to the next", "export with batch size 1")
+    first: Array = constant[0]
+    return first
 
 
 def _last_axis(draft: Draft, value: Value, rows: Array) -> Array | None:

@@ -26,8 +26,6 @@ LAYOUT_KEEPING = ("Add", "Sub", "Mul", "Div", "Cast", "Identity", "Dropout", "Pa
 # Operators that take their image as [batch, channels, rows, columns].
 CHANNELS_FIRST = ("Conv", "MaxPool", "BatchNormalization")
 
-OLDEST_OPSET = 7
-
 DOMAINS = {ir.DataType.FLOAT: Domain.FLOAT32, ir.DataType.UINT8: Domain.UINT8}
 
 
@@ -128,7 +126,6 @@ def import_graph(model: ir.Model, binding: InputBinding | None = None) -> Import
 
 
 def _import(model: ir.Model, binding: InputBinding) -> Imported:
-    _check_version(model)
     outputs = tuple(value.name or "" for value in model.graph.outputs)
     draft = Draft(binding.inputs(model), reserved=outputs)
     scope = Scope(draft, _batch(model))
@@ -147,14 +144,6 @@ def _import(model: ir.Model, binding: InputBinding) -> Imported:
     for output in model.graph.outputs:
         _finish(scope, output, finished)
     return Imported(draft.graph(outputs), scope.operators, frozenset(scope.open_signs))
-
-
-def _check_version(model: ir.Model) -> None:
-    version = model.graph.opset_imports.get("", 0)
-    if version < OLDEST_OPSET:
-        # Before, Add and its like broadcast by other rules.
-        fix = f"convert it to version {OLDEST_OPSET} or later with onnx.version_converter"
-        raise ConversionError(f"the model uses version {version} of the ONNX operators", fix=fix)
 
 
 def _names(model: ir.Model) -> list[str]:

@@ -109,9 +109,12 @@ def pad(scope: Scope, node: OnnxNode) -> Value:
     pads = node.integers_or_input("pads", 1) or ()
     axes = node.integers_or_input("axes", 3)
     rank = len(value.shape) + 1
+    padded = node.axes(range(rank) if axes is None else axes, rank)
+    if len(pads) != 2 * len(padded):
+        raise node.error(f"pads {list(pads)} do not fit {len(padded)} axes")
     full = [0] * (2 * rank)
-    for i, axis in enumerate(range(rank) if axes is None else axes):
-        full[axis % rank], full[axis % rank + rank] = pads[i], pads[i + len(pads) // 2]
+    for i, axis in enumerate(padded):
+        full[axis], full[axis + rank] = pads[i], pads[i + len(padded)]
     fill = float32(node, 2, "the value").reshape(-1)[0] if node.has_input(2) else node.number("value", 0.0)
     if not any(full):
         return value

@@ -9,9 +9,13 @@ from pathlib import Path
 import onnx
 from onnx.external_data_helper import load_external_data_for_model, uses_external_data
 
+from bnnrt.converters.onnx_node import STANDARD_DOMAINS
 from bnnrt.errors import ConversionError
 
 __all__ = ["Source", "load"]
+
+OLDEST_OPSET = 7
+SUBGRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +50,42 @@ def load(path: str | Path) -> Source:
     if not proto.graph.node:
         raise ConversionError("the model has no nodes", str(path), "is this an ONNX file?")
     _load_external_data(proto, path)
+    _check(proto)
     return Source(path, hashlib.sha256(data).hexdigest(), proto)
+
+
+def _check(proto: onnx.ModelProto) -> None:
+    """Check every tensor, and every node of the standard operators, against ONNX's own definitions.
+
+    Not the model as a whole: good models lack the import of a custom domain, and onnx refuses them for that.
+    """
+    context = onnx.checker.DEFAULT_CONTEXT.__class__()
+    context.ir_version = proto.ir_version
+    context.opset_imports = {entry.domain: entry.version for entry in proto.opset_import}
+    if context.opset_imports.get("", 0) < OLDEST_OPSET:
+        version = context.opset_imports.get("", "none")
+        # Before, Add and its like broadcast by other rules.
+        fix = f"convert it to version {OLDEST_OPSET} or later with onnx.version_converter"
+        raise ConversionError(f"the model uses version {version} of the ONNX operators", fix=fix)
+    for tensor in proto.graph.initializer:
+        try:
+            onnx.checker.check_tensor(tensor, context)
+            # The checker does not compare the shape with the number of bytes.
+            onnx.numpy_helper.to_array(tensor)
+        except (onnx.checker.ValidationError, ValueError, TypeError) as e:
+            raise ConversionError(f"a tensor is malformed: {_first_line(e)}", f"tensor {tensor.name}") from None
+    for node in proto.graph.node:
+        if node.domain not in STANDARD_DOMAINS or any(a.type in SUBGRAPHS for a in node.attribute):
+            continue
+        try:
+            onnx.checker.check_node(node, context)
+        except onnx.checker.ValidationError as e:
+            where = f"node {node.name or node.output[:1]}"
+            raise ConversionError(f"{node.op_type}: this node is malformed: {_first_line(e)}", where) from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
 
 
 def _load_external_data(proto: onnx.ModelProto, path: Path) -> None:

@@ -97,6 +97,13 @@ class OnnxNode:
             return self.integers(name)
         return tuple(int(v) for v in self.required_constant(index, name).reshape(-1))
 
+    def axes(self, values: Sequence[int], rank: int) -> tuple[int, ...]:
+        """Axes of a tensor of ``rank`` dimensions, counted from the front; none out of range or twice."""
+        counted = tuple(axis + rank if axis < 0 else axis for axis in values)
+        if len(set(counted)) != len(counted) or any(not 0 <= axis < rank for axis in counted):
+            raise self.error(f"axes {list(values)} do not fit {rank} dimensions")
+        return counted
+
     def pair(self, name: str, default: Sequence[int]) -> tuple[int, int]:
         """An attribute of one integer a spatial axis, for two of them."""
         values = self.integers(name) or tuple(default)

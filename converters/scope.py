@@ -42,6 +42,7 @@ Handler = Callable[[Scope, OnnxNode], Value]
 
 
 def float32(node: OnnxNode, index: int, what: str) -> Array:
+    """An input that must be a float32 constant; an error calls it ``what``."""
     array = node.required_constant(index, what)
     if array.dtype != np.float32:
         raise node.error(f"{what} are {array.dtype}", "only float32 is supported")
@@ -49,4 +50,5 @@ def float32(node: OnnxNode, index: int, what: str) -> Array:
 
 
 def listed(shape: tuple[int, ...]) -> str:
+    """A shape in words, without brackets."""
     return ", ".join(map(str, shape))

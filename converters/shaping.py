@@ -26,8 +26,8 @@ def transpose(scope: Scope, node: OnnxNode) -> Value:
 def flatten(scope: Scope, node: OnnxNode) -> Value:
     """Flatten of everything but the batch."""
     value = scope.value(node, 0)
-    axis = node.integer("axis", 1) % (len(value.shape) + 1)
-    if axis != 1:
+    axis = node.integer("axis", 1)
+    if axis not in (1, -len(value.shape)):
         raise node.error(f"axis {axis} mixes the images of a batch", "only axis 1 is supported")
     return layout.reshaped(scope.draft, node.name, value, (prod(value.shape),))
 
@@ -73,7 +73,7 @@ def squeeze(scope: Scope, node: OnnxNode) -> Value:
         if scope.batch is None or scope.batch == 1:
             raise node.error("without axes, the batch is squeezed too when it is 1", "name the axes")
         axes = tuple(i + 1 for i, size in enumerate(value.shape) if size == 1)
-    gone = {axis % rank for axis in axes}
+    gone = set(node.axes(axes, rank))
     if 0 in gone or any(value.shape[axis - 1] != 1 for axis in gone):
         raise node.error(f"axes {list(axes)} of [N, {listed(value.shape)}]", "only axes of one element can go")
     kept = tuple(size for i, size in enumerate(value.shape) if i + 1 not in gone)
@@ -85,7 +85,7 @@ def unsqueeze(scope: Scope, node: OnnxNode) -> Value:
     value = scope.value(node, 0)
     axes = node.integers_or_input("axes", 1) or ()
     rank = len(value.shape) + 1 + len(axes)
-    new = {axis % rank for axis in axes}
+    new = set(node.axes(axes, rank))
     if 0 in new:
         raise node.error("an axis before the batch is not supported", "only the other axes can be added to")
     rest = iter(value.shape)

@@ -30,7 +30,7 @@ def window_of(node: OnnxNode, size: tuple[int, int], kernel: tuple[int, int]) ->
         if dilations != (1, 1):
             # ONNX Runtime refuses it for Conv, and for MaxPool pads as if there were no dilation.
             raise node.error(f"auto_pad {mode} with dilations is ambiguous", "write explicit pads")
-        pads = _same(size, span, strides, lower=mode == "SAME_LOWER")
+        pads = _same(node, size, span, strides, lower=mode == "SAME_LOWER")
     else:
         raise node.error(f"auto_pad {mode} is unknown")
     if node.integer("ceil_mode", 0):
@@ -54,11 +54,16 @@ def sees_only_padding(window: Window, size: tuple[int, int]) -> bool:
     return False
 
 
-def _same(size: tuple[int, int], span: list[int], strides: tuple[int, int], *, lower: bool) -> list[int]:
+def _same(
+    node: OnnxNode, size: tuple[int, int], span: list[int], strides: tuple[int, int], *, lower: bool
+) -> list[int]:
     pads = [0, 0, 0, 0]
     for axis in (0, 1):
         outputs = -(-size[axis] // strides[axis])
-        total = max(0, (outputs - 1) * strides[axis] + span[axis] - size[axis])
+        total = (outputs - 1) * strides[axis] + span[axis] - size[axis]
+        if total < 0:
+            # Strides that leave out rows: ONNX Runtime crops for Conv and refuses MaxPool, others start at the edge.
+            raise node.error("auto_pad with strides that leave out rows is ambiguous", "write explicit pads")
         less, more = total // 2, total - total // 2
         pads[axis], pads[axis + 2] = (more, less) if lower else (less, more)
     return pads

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -81,6 +83,15 @@ def _built(program: cl.Program, options: list[str]) -> cl.Program:
     return built
 
 
+@dataclass(frozen=True)
+class _Region:
+    """A part of an allocation. Kernels take ``memory``; copies go through ``allocation``, which checkers can follow."""
+
+    allocation: cl.Buffer
+    offset: int
+    memory: cl.Buffer
+
+
 class _ProfiledEvent(Event):
     def __init__(self, event: cl.Event) -> None:
         self._event = event
@@ -121,22 +132,25 @@ class OpenCLBackend(Backend):
                 "use a smaller batch",
             )
         try:
-            return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, max(nbytes, self.info.alignment))
+            memory = cl.Buffer(self._context, cl.mem_flags.READ_WRITE, max(nbytes, self.info.alignment))
         except cl.Error as e:
             raise BackendError(f"{nbytes} bytes cannot be allocated: {e}", self.info.backend, "free memory") from None
+        return _Region(memory, 0, memory)
 
     def free(self, buffer: Buffer) -> None:
-        buffer.release()
+        buffer.allocation.release()
 
     def view(self, buffer: Buffer, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
-        return buffer.get_sub_region(offset, max(1, int(np.prod(shape))) * dtype.itemsize)
+        size = max(1, prod(shape)) * dtype.itemsize
+        return _Region(buffer.allocation, offset, buffer.allocation.get_sub_region(offset, size))
 
     def upload(self, buffer: Buffer, array: npt.NDArray[Any]) -> None:
-        cl.enqueue_copy(self._use(self._queue), buffer, np.ascontiguousarray(array))
+        queue, source = self._use(self._queue), np.ascontiguousarray(array)
+        cl.enqueue_copy(queue, buffer.allocation, source, dst_offset=buffer.offset)
 
     def download(self, buffer: Buffer, array: npt.NDArray[Any]) -> None:
         try:
-            cl.enqueue_copy(self._use(self._queue), array, buffer)
+            cl.enqueue_copy(self._use(self._queue), array, buffer.allocation, src_offset=buffer.offset)
         except cl.Error as e:
             raise BackendError(f"the device failed: {e}", self.info.backend, "see the driver's log") from None
 
@@ -166,7 +180,7 @@ class OpenCLBackend(Backend):
         return program
 
     def prepare(self, kernel: Kernel, grid: Extent, block: Extent, args: Sequence[Buffer | int]) -> Launch:
-        kernel.set_args(*(np.int32(a) if isinstance(a, int) else a for a in args))
+        kernel.set_args(*(np.int32(a) if isinstance(a, int) else a.memory for a in args))
         size = (grid[0] * block[0], grid[1] * block[1], grid[2] * block[2])
         return partial(self._enqueue, kernel, size, block)
 

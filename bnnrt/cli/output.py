@@ -27,7 +27,7 @@ def console() -> Console:
 
 def print_json(document: Any) -> None:
     """One line of JSON."""
-    print(json.dumps(document, ensure_ascii=False), flush=True)
+    print(json.dumps(document), flush=True)
 
 
 def print_error(message: object) -> None:

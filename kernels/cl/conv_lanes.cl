@@ -14,7 +14,7 @@ KERNEL conv_lanes(const GLOBAL uint *RESTRICT x, const GLOBAL uint16 *RESTRICT w
     const Origin at = window_origin(id / OUT_WORDS);
     const GLOBAL uint16 *low = weights + word * (2 * KERNEL_H * KERNEL_W * WORDS);
     const GLOBAL uint16 *high = low + KERNEL_H * KERNEL_W * WORDS;
-    uint16 low_bytes = 0, high_bytes = 0;
+    uint16 low_counts = 0, high_counts = 0;
     int16 low_sum = 0, high_sum = 0;
     int pending = 0, length = 0;
     for (int ky = 0; ky < KERNEL_H; ++ky)
@@ -35,18 +35,18 @@ KERNEL conv_lanes(const GLOBAL uint *RESTRICT x, const GLOBAL uint16 *RESTRICT w
                 const uint outside = 0u;
 #endif
                 const uint seen = pixel < 0 ? outside : x[pixel * WORDS + i];
-                low_bytes += byte_counts(*low++ ^ seen);
-                high_bytes += byte_counts(*high++ ^ seen);
+                low_counts += partial_counts(*low++ ^ seen);
+                high_counts += partial_counts(*high++ ^ seen);
                 if (++pending == MAX_PENDING) {
-                    low_sum += sum_bytes(low_bytes);
-                    high_sum += sum_bytes(high_bytes);
-                    low_bytes = high_bytes = 0;
+                    low_sum += sum_counts(low_counts);
+                    high_sum += sum_counts(high_counts);
+                    low_counts = high_counts = 0;
                     pending = 0;
                 }
             }
         }
-    low_sum = length - 2 * (low_sum + sum_bytes(low_bytes));
-    high_sum = length - 2 * (high_sum + sum_bytes(high_bytes));
+    low_sum = length - 2 * (low_sum + sum_counts(low_counts));
+    high_sum = length - 2 * (high_sum + sum_counts(high_counts));
     const uint bits = lane_mask(low_sum >= threshold[2 * word]) | lane_mask(high_sum >= threshold[2 * word + 1]) << 16;
     out[id] = bits ^ falling[word];
 }

@@ -42,11 +42,11 @@ KERNEL conv_rows_lanes(const GLOBAL uint *RESTRICT x, const GLOBAL uint16 *RESTR
             const GLOBAL uint16 *w = weights + word * (2 * PATCH_WORDS);
             uint16 low = 0, high = 0;
             for (int p = 0; p < PATCH_WORDS; ++p) {
-                low += byte_counts(w[p] ^ patch[p]);
-                high += byte_counts(w[PATCH_WORDS + p] ^ patch[p]);
+                low += partial_counts(w[p] ^ patch[p]);
+                high += partial_counts(w[PATCH_WORDS + p] ^ patch[p]);
             }
-            const int16 low_sum = KERNEL_H * ROW_BITS - 2 * sum_bytes(low);
-            const int16 high_sum = KERNEL_H * ROW_BITS - 2 * sum_bytes(high);
+            const int16 low_sum = KERNEL_H * ROW_BITS - 2 * sum_counts(low);
+            const int16 high_sum = KERNEL_H * ROW_BITS - 2 * sum_counts(high);
             const uint bits =
                 lane_mask(low_sum >= threshold[2 * word]) | lane_mask(high_sum >= threshold[2 * word + 1]) << 16;
             out[(id * OUT_WIDTH + ox) * OUT_WORDS + word] = bits ^ falling[word];

@@ -10,7 +10,7 @@ KERNEL dense_lanes(const GLOBAL uint *RESTRICT x, const GLOBAL uint16 *RESTRICT 
         return;
     const GLOBAL uint *row = x + id / OUTPUTS * WORDS;
     const GLOBAL uint16 *w = weights + id % OUTPUTS * BLOCKS;
-    uint16 bytes = 0;
+    uint16 counts = 0;
     int16 sums = 0;
     int pending = 0;
     for (int i = 0; i < BLOCKS; ++i) {
@@ -23,16 +23,12 @@ KERNEL dense_lanes(const GLOBAL uint *RESTRICT x, const GLOBAL uint16 *RESTRICT 
                 rest[j] = i * LANES + j < WORDS ? row[i * LANES + j] : 0u;
             seen = vload16(0, rest);
         }
-        bytes += byte_counts(seen ^ w[i]);
+        counts += partial_counts(seen ^ w[i]);
         if (++pending == MAX_PENDING) {
-            sums += sum_bytes(bytes);
-            bytes = 0;
+            sums += sum_counts(counts);
+            counts = 0;
             pending = 0;
         }
     }
-    sums += sum_bytes(bytes);
-    const int8 s8 = sums.lo + sums.hi;
-    const int4 s4 = s8.lo + s8.hi;
-    const int2 s2 = s4.lo + s4.hi;
-    out[id] = LENGTH - 2 * (s2.lo + s2.hi);
+    out[id] = LENGTH - 2 * sum_lanes(sums + sum_counts(counts));
 }

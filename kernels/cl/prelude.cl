@@ -6,7 +6,9 @@
 #define GLOBAL __global
 #define LOCAL __local
 #define LOCAL_ARRAY(type, name, size) __local type name[size]
+#ifndef RESTRICT /* a checker whose own inliner stumbles over it builds with -DRESTRICT= */
 #define RESTRICT restrict
+#endif
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
 #define MINUS_INFINITY (-INFINITY)
 #define POPCOUNT(word) ((int)popcount(word))

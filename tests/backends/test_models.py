@@ -136,7 +136,9 @@ def sessions(backend: Backend) -> Iterator[Sessions]:
         each.close()
 
 
-def check(session: InferenceSession, model: str, logits: Array, x: Array, record: Callable[[str, object], None]) -> None:
+def check(
+    session: InferenceSession, model: str, logits: Array, x: Array, record: Callable[[str, object], None]
+) -> None:
     """Compare logits with the reference for every image, and with ONNX Runtime for those that it is certain of."""
     (of_reference,) = reference.run(session.bundle.model, {"input": x}).values()
     np.testing.assert_array_equal(logits, of_reference)

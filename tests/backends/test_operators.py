@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from bnnrt import ops, packing, reference
 from bnnrt.backends.base import Backend
+from bnnrt.errors import BackendError
 from bnnrt.executor import Executor
 from bnnrt.graph import Constant, Graph, Node
 from bnnrt.ops import Domain, TensorType, Window
@@ -19,8 +21,11 @@ from bnnrt.plan import make_plan
 
 Array = npt.NDArray[Any]
 
+# Each example compiles kernels; a longer search is BNNRT_EXAMPLES=200 away.
 checked = settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=int(os.environ.get("BNNRT_EXAMPLES", "8")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 conv_variants = pytest.mark.parametrize("variants", ["default", "paper", "conv_lanes", "direct_threshold", "direct"])
 dense_variants = pytest.mark.parametrize("variants", ["default", "dense_segments", "dense_direct"])
@@ -31,12 +36,13 @@ def as_stored(values: Array, tensor_type: TensorType) -> Array:
 
 
 def check(backend: Backend, graph: Graph, feeds: dict[str, Array], variants: str = "default") -> None:
-    """Run twice, on other data in between, on poisoned memory; every element must be the reference's."""
+    """Run on fresh memory, then on other data and again, on poisoned memory; every element must be the reference's."""
     batch = len(next(iter(feeds.values())))
     executor = Executor(backend, make_plan(graph, backend.info, batch, variants))
     reversed_feeds = {name: np.ascontiguousarray(x[::-1]) for name, x in feeds.items()}
-    for given_feeds in (feeds, reversed_feeds, feeds):
-        executor.poison()
+    for poisoned, given_feeds in ((False, feeds), (True, reversed_feeds), (True, feeds)):
+        if poisoned:
+            executor.poison()
         results = executor.run({n: as_stored(x, graph.inputs[n]) for n, x in given_feeds.items()})
         for name, expected in reference.run(graph, given_feeds).items():
             np.testing.assert_array_equal(results[name], as_stored(expected, graph.types[name]), err_msg=name)
@@ -221,6 +227,11 @@ def test_arithmetic(
 ) -> None:
     rng = np.random.default_rng(seed)
     tensor_type = TensorType((None, 2, 3, channels), Domain.FLOAT32)
+    if kind is ops.ArithmeticKind.DIV and not backend.info.exact_division:
+        graph = one_node(ops.Arithmetic(kind), tensor_type, Constant.of(np.ones(1, dtype=np.float32)))
+        with pytest.raises(BackendError, match="not correctly rounded"):
+            make_plan(graph, backend.info, batch)
+        return
     x = reals(rng, batch, 2, 3, channels)
     if operand == "whole":
         node = Node("node", ops.Arithmetic(kind), ("x", "z"), ("y",))

@@ -132,12 +132,12 @@ def test_inputs_and_outputs_are_described_as_onnx_runtime_does(model: Path) -> N
 
 
 def test_results_come_in_the_order_that_is_asked_for(backend: Backend, tmp_path: Path) -> None:
-    type = TensorType((None, 3), Domain.FLOAT32)
+    real = TensorType((None, 3), Domain.FLOAT32)
     nodes = tuple(
         Node(kind.value, Arithmetic(kind), ("a", "b"), (kind.value,))
         for kind in (ArithmeticKind.ADD, ArithmeticKind.SUB, ArithmeticKind.MUL)
     )
-    path = written(tmp_path, Graph({"a": type, "b": type}, nodes, ("add", "sub", "mul")))
+    path = written(tmp_path, Graph({"a": real, "b": real}, nodes, ("add", "sub", "mul")))
     a = np.arange(6, dtype=np.float32).reshape(2, 3)
     b = np.float32(10) - a
     with InferenceSession(path, backend.info.backend) as session:
@@ -148,13 +148,13 @@ def test_results_come_in_the_order_that_is_asked_for(backend: Backend, tmp_path:
             for name, array in zip(names or wanted, found, strict=True):
                 np.testing.assert_array_equal(array, wanted[name])
                 assert array.dtype == np.float32
-        with pytest.raises(InputError, match="no output div.*add, sub, mul"):
+        with pytest.raises(InputError, match=r"no output div.*add, sub, mul"):
             session.run(["add", "div"], {"a": a, "b": b})
-        with pytest.raises(InputError, match="missing.*b"):
+        with pytest.raises(InputError, match=r"missing.*b"):
             session.run(None, {"a": a})
         with pytest.raises(InputError, match="missing"):
             session.run(None, {})
-        with pytest.raises(InputError, match="no input c.*a, b"):
+        with pytest.raises(InputError, match=r"no input c.*a, b"):
             session.run(None, {"a": a, "b": b, "c": a})
         with pytest.raises(InputError, match=r"shape \[1, 3\] \(b\)"):  # another batch than a's
             session.run(None, {"a": a, "b": b[:1]})
@@ -464,8 +464,8 @@ def test_labels(classifier: InferenceSession, session: InferenceSession) -> None
 
 
 def test_networks_that_take_no_images_do_not_classify(backend: Backend, tmp_path: Path) -> None:
-    type = TensorType((None, 3), Domain.FLOAT32)
-    graph = Graph({"a": type}, (Node("add", Arithmetic(ArithmeticKind.ADD), ("a", "a"), ("y",)),), ("y",))
+    real = TensorType((None, 3), Domain.FLOAT32)
+    graph = Graph({"a": real}, (Node("add", Arithmetic(ArithmeticKind.ADD), ("a", "a"), ("y",)),), ("y",))
     with InferenceSession(written(tmp_path, graph), backend.info.backend) as session:
         with pytest.raises(InputError, match="does not take images"):
             session.classify(PHOTOS[:1])

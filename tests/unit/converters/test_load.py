@@ -11,6 +11,11 @@ from bnnrt.errors import ConversionError
 from .models import Net
 
 
+def written(tmp_path, model):
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    return tmp_path / "m.onnx"
+
+
 def saved(path, location="weights.bin"):
     net = Net(4)
     model = net.model(net.matmul("x", np.ones((4, 2))))
@@ -76,3 +81,34 @@ def test_external_data_through_a_link_out_of_the_folder_is_refused(tmp_path):
     os.symlink(tmp_path / "weights.bin", folder / "weights.bin")
     with pytest.raises(ConversionError, match="outside the model's folder"):
         load(path)
+
+
+def damage_input(model):
+    del model.graph.node[0].input[1]
+
+
+def damage_attribute(model):
+    model.graph.node[0].attribute.append(onnx.helper.make_attribute("alpha", "text"))
+
+
+def damage_size(model):
+    model.graph.initializer[0].dims[0] = 5
+
+
+@pytest.mark.parametrize("damage", [damage_input, damage_attribute, damage_size])
+def test_malformed_nodes_and_tensors_are_refused_by_name(tmp_path, damage):
+    net = Net(4)
+    model = net.model(net.op("Gemm", "x", net.constant(np.ones((4, 2)))))
+    load(written(tmp_path, model))
+    damage(model)
+    with pytest.raises(ConversionError, match=r"malformed.*(node gemm0|tensor c0)") as caught:
+        load(written(tmp_path, model))
+    assert "\n" not in str(caught.value)
+
+
+def test_models_that_name_no_version_are_refused(tmp_path):
+    net = Net(4)
+    model = net.model(net.op("Identity", "x"))
+    del model.opset_import[:]
+    with pytest.raises(ConversionError, match="version none of the ONNX operators"):
+        load(written(tmp_path, model))

@@ -2,8 +2,10 @@
 
 import numpy as np
 import onnx
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+
+from bnnrt.errors import ConversionError
 
 from .models import Net, check, norm, signs
 
@@ -70,4 +72,9 @@ def features(net, x):
 @settings(max_examples=150, deadline=None)
 def test_random_networks(seed):
     model, images = network(seed)
-    check(model, images)
+    try:
+        check(model, images)
+    except ConversionError as e:
+        # A pool that is larger than what is left of the image is no network, in ONNX Runtime either.
+        assume("does not fit" not in e.what)
+        raise

@@ -1,0 +1,412 @@
+"""The definition of every operator against ONNX Runtime, or, where ONNX has no such operator or order, plain loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper, numpy_helper
+
+from bnnrt import ops, reference
+from bnnrt.errors import InputError
+from bnnrt.graph import Constant, Graph, Node
+from bnnrt.ops import OPS, Domain, TensorType, Window
+
+Array = npt.NDArray[Any]
+
+few = settings(max_examples=20)
+FLOAT, BIT, INT, PIXEL = Domain.FLOAT32, Domain.BIT, Domain.INT32, Domain.UINT8
+
+
+def by_onnx_runtime(operator: str, *inputs: Array, **attributes: Any) -> Array:
+    """The operator on arrays of the same layout. Vectors of int64 are constants, as Reshape and Pad want them."""
+    values, initializers, names = [], [], []
+    for index, array in enumerate(inputs):
+        names.append(f"i{index}")
+        if array.dtype == np.int64:
+            initializers.append(numpy_helper.from_array(array, names[-1]))
+        else:
+            dtype = helper.np_dtype_to_tensor_dtype(array.dtype)
+            values.append(helper.make_tensor_value_info(names[-1], dtype, array.shape))
+    output = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    node = helper.make_node(operator, names, ["y"], **attributes)
+    graph = helper.make_graph([node], "one", values, [output], initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    feeds = {name: array for name, array in zip(names, inputs, strict=True) if array.dtype != np.int64}
+    (found,) = session.run(None, feeds)
+    result: Array = found
+    return result
+
+
+def run(op: ops.Op, x: Array, domain: Domain, *constants: Constant) -> Array:
+    """One operator; bits go in and come out as +1 and -1."""
+    named = {f"c{i}": constant for i, constant in enumerate(constants)}
+    graph = Graph(
+        {"x": TensorType((None, *x.shape[1:]), domain)}, (Node("n", op, ("x", *named), ("y",)),), ("y",), named
+    )
+    before = x.copy()
+    found = reference.run(graph, {"x": x})["y"]
+    np.testing.assert_array_equal(x, before)
+    out = graph.types["y"]
+    assert found.shape == out.with_batch(len(x))
+    assert found.dtype == {FLOAT: np.float32, BIT: np.float32, INT: np.int32}[out.domain]
+    return found
+
+
+def channels_first(x: Array) -> Array:
+    return np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+
+
+def channels_last(x: Array) -> Array:
+    return np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+
+
+def signs(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.choice(np.array([-1, 1], np.float32), shape)
+
+
+def integers(rng: np.random.Generator, *shape: int) -> Array:
+    """Float32 whose products and sums are exact."""
+    return rng.integers(-20, 21, shape).astype(np.float32)
+
+
+def reals(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.normal(size=shape).astype(np.float32) * np.float32(10) ** rng.integers(-3, 4, shape).astype(np.float32)
+
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+@st.composite
+def windows(draw: st.DrawFn, pooling: bool = False) -> tuple[Window, int, int]:
+    """A window, and an image that it fits. ONNX's pooling pads less than the kernel."""
+    kernel = draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
+    dilations = draw(st.sampled_from([(1, 1), (1, 1), (2, 1), (1, 3)]))
+    most = [min(2, k - 1) if pooling else 2 for k in (*kernel, *kernel)]
+    pads = draw(st.tuples(*(st.integers(0, m) for m in most)))
+    window = Window(kernel, draw(st.tuples(st.integers(1, 3), st.integers(1, 3))), pads, dilations)
+    # At least as large as the window, so that every output sees the image.
+    height, width = (dilations[i] * (kernel[i] - 1) + 1 + draw(st.integers(0, 5)) for i in range(2))
+    return window, height, width
+
+
+def attributes(window: Window) -> dict[str, Any]:
+    return {
+        "kernel_shape": window.kernel,
+        "strides": window.strides,
+        "pads": window.pads,
+        "dilations": window.dilations,
+    }
+
+
+# Convolutions
+
+
+@few
+@given(
+    windows(), st.integers(1, 5), st.sampled_from([1, 1, 2, 3]), st.integers(1, 3), st.sampled_from([-1, 0, 1]), seeds
+)
+def test_binary_conv(
+    shape: tuple[Window, int, int], per_group: int, groups: int, per_output: int, pad_value: int, seed: int
+) -> None:
+    window, height, width = shape
+    rng = np.random.default_rng(seed)
+    x = signs(rng, 2, height, width, per_group * groups)
+    weights = signs(rng, per_output * groups, *window.kernel, per_group)
+    found = run(ops.BinaryConv(window, groups, pad_value), x, BIT, Constant.bits(weights > 0))
+    top, left, bottom, right = window.pads
+    padded = np.pad(
+        channels_first(x), ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=np.float32(pad_value)
+    )
+    wanted = by_onnx_runtime(
+        *("Conv", padded, channels_first(weights)),
+        **{**attributes(window), "pads": (0, 0, 0, 0)},
+        group=groups,
+    )
+    np.testing.assert_array_equal(found, channels_last(wanted))
+
+
+@few
+@given(windows(), st.integers(1, 5), st.sampled_from([1, 1, 2, 3]), st.integers(1, 3), st.booleans(), seeds)
+def test_real_conv(
+    shape: tuple[Window, int, int], per_group: int, groups: int, per_output: int, binary: bool, seed: int
+) -> None:
+    window, height, width = shape
+    rng = np.random.default_rng(seed)
+    x = integers(rng, 2, height, width, per_group * groups)
+    size = (per_output * groups, *window.kernel, per_group)
+    weights = signs(rng, *size) if binary else integers(rng, *size)
+    constant = Constant.bits(weights > 0) if binary else Constant.of(weights)
+    op = ops.BinaryWeightConv(window, groups) if binary else ops.Conv(window, groups)
+    wanted = by_onnx_runtime("Conv", channels_first(x), channels_first(weights), **attributes(window), group=groups)
+    np.testing.assert_array_equal(run(op, x, FLOAT, constant), channels_last(wanted))
+
+
+@few
+@given(windows(), st.integers(1, 4), st.sampled_from([1, 2]), st.booleans(), seeds)
+def test_real_conv_rounds_every_product_and_sum_in_order(
+    shape: tuple[Window, int, int], per_group: int, groups: int, binary: bool, seed: int
+) -> None:
+    """Float32 one by one, over rows, then columns, then channels."""
+    window, height, width = shape
+    rng = np.random.default_rng(seed)
+    x = reals(rng, 1, height, width, per_group * groups)
+    weights = (
+        signs(rng, 2 * groups, *window.kernel, per_group)
+        if binary
+        else reals(rng, 2 * groups, *window.kernel, per_group)
+    )
+    constant = Constant.bits(weights > 0) if binary else Constant.of(weights)
+    op = ops.BinaryWeightConv(window, groups) if binary else ops.Conv(window, groups)
+    found = run(op, x, FLOAT, constant)
+    for y, column, output in np.ndindex(found.shape[1:]):
+        total = np.float32(0)
+        for ky, kx, channel in np.ndindex(*window.kernel, per_group):
+            row = y * window.strides[0] + ky * window.dilations[0] - window.pads[0]
+            col = column * window.strides[1] + kx * window.dilations[1] - window.pads[1]
+            if 0 <= row < height and 0 <= col < width:
+                seen = x[0, row, col, output // 2 * per_group + channel]
+                total = np.float32(total + np.float32(seen * weights[output, ky, kx, channel]))
+        assert found[0, y, column, output] == total
+
+
+# Dense layers
+
+
+@few
+@given(st.integers(1, 70), st.integers(1, 9), st.integers(1, 3), seeds)
+def test_dense(length: int, outputs: int, batch: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    bits, numbers = signs(rng, batch, length), integers(rng, batch, length)
+    sign_weights, weights = signs(rng, outputs, length), integers(rng, outputs, length)
+    packed = Constant.bits(sign_weights > 0)
+    for op, x, domain, constant, w in (
+        (ops.BinaryDense(), bits, BIT, packed, sign_weights),
+        (ops.BinaryWeightDense(), numbers, FLOAT, packed, sign_weights),
+        (ops.Dense(), numbers, FLOAT, Constant.of(weights), weights),
+    ):
+        found = run(op, x, domain, constant)
+        np.testing.assert_array_equal(found, by_onnx_runtime("MatMul", x, np.ascontiguousarray(w.T)))
+        np.testing.assert_array_equal(found, by_onnx_runtime("Gemm", x, w, transB=1))
+
+
+@few
+@given(st.integers(1, 40), st.booleans(), seeds)
+def test_dense_rounds_every_product_and_sum_in_order(length: int, binary: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = reals(rng, 2, length)
+    weights = signs(rng, 3, length) if binary else reals(rng, 3, length)
+    constant = Constant.bits(weights > 0) if binary else Constant.of(weights)
+    found = run(ops.BinaryWeightDense() if binary else ops.Dense(), x, FLOAT, constant)
+    for n, output in np.ndindex(2, 3):
+        total = np.float32(0)
+        for k in range(length):
+            total = np.float32(total + np.float32(x[n, k] * weights[output, k]))
+        assert found[n, output] == total
+
+
+# Bits
+
+
+@few
+@given(st.integers(1, 40), st.booleans(), seeds)
+def test_threshold(channels: int, pixels: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 256, (2, 3, channels)).astype(np.uint8 if pixels else np.int32)
+    thresholds = rng.integers(-1, 258, channels).astype(np.int32)
+    thresholds[0] = x[0, 0, 0]  # a tie
+    thresholds[-1] = rng.choice(np.array([-(2**31), 2**31 - 1]))
+    falling = rng.random(channels) < 0.5
+    found = run(ops.Threshold(), x, PIXEL if pixels else INT, Constant.of(thresholds), Constant.bits(falling))
+    for index in np.ndindex(x.shape):
+        reached = int(x[index]) >= int(thresholds[index[-1]])
+        assert found[index] == (1 if reached != falling[index[-1]] else -1)
+
+
+def test_threshold_of_extreme_accumulators() -> None:
+    x = np.array([[-(2**31), -1, 0, 1, 2**31 - 1]], np.int32)
+    for threshold, wanted in ((-(2**31), [1] * 5), (2**31 - 1, [-1] * 4 + [1]), (0, [-1, -1, 1, 1, 1])):
+        constant = Constant.of(np.full(5, threshold, np.int32))
+        np.testing.assert_array_equal(run(ops.Threshold(), x, INT, constant, Constant.bits([False] * 5)), [wanted])
+        np.testing.assert_array_equal(
+            run(ops.Threshold(), x, INT, constant, Constant.bits([True] * 5)), -np.array([wanted])
+        )
+
+
+SPECIAL = np.array([[0.0, -0.0, 1e-45, -1e-45, 1.0, -1.0, np.inf, -np.inf, np.nan]], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("zero", "wanted"),
+    [
+        (ops.SignOfZero.GE, [1, 1, 1, -1, 1, -1, 1, -1, -1]),
+        (ops.SignOfZero.GT, [-1, -1, 1, -1, 1, -1, 1, -1, -1]),
+    ],
+)
+def test_sign_of_special_numbers(zero: ops.SignOfZero, wanted: list[int]) -> None:
+    np.testing.assert_array_equal(run(ops.Sign(zero), SPECIAL, FLOAT), [wanted])
+
+
+@few
+@given(seeds)
+def test_sign(seed: int) -> None:
+    x = reals(np.random.default_rng(seed), 2, 3, 40)
+    assert (x != 0).all()
+    for zero in ops.SignOfZero:
+        np.testing.assert_array_equal(run(ops.Sign(zero), x, FLOAT), by_onnx_runtime("Sign", x))
+
+
+# Pooling
+
+
+@few
+@given(windows(pooling=True), st.integers(1, 5), st.booleans(), seeds)
+def test_max_pool(shape: tuple[Window, int, int], channels: int, integer: bool, seed: int) -> None:
+    window, height, width = shape
+    rng = np.random.default_rng(seed)
+    x = integers(rng, 2, height, width, channels) - np.float32(30)  # below zero, so that a 0 of the padding shows
+    wanted = channels_last(by_onnx_runtime("MaxPool", channels_first(x), **attributes(window)))
+    found = run(ops.MaxPool(window), x.astype(np.int32) if integer else x, INT if integer else FLOAT)
+    np.testing.assert_array_equal(found, wanted)
+
+
+@few
+@given(windows(pooling=True), st.integers(1, 5), seeds)
+def test_bit_pool(shape: tuple[Window, int, int], channels: int, seed: int) -> None:
+    window, height, width = shape
+    rng = np.random.default_rng(seed)
+    x = signs(rng, 2, height, width, channels)
+    minimum = rng.random(channels) < 0.5
+    most = channels_last(by_onnx_runtime("MaxPool", channels_first(x), **attributes(window)))
+    least = -channels_last(by_onnx_runtime("MaxPool", channels_first(-x), **attributes(window)))
+    found = run(ops.BitPool(window), x, BIT, Constant.bits(minimum))
+    np.testing.assert_array_equal(found, np.where(minimum, least, most))
+
+
+def test_max_pool_of_special_numbers() -> None:
+    """NaN never exceeds anything, and of two zeros the first stays."""
+    pool = ops.MaxPool(Window((1, 2), (1, 2)))
+    x = np.array([np.nan, 1, 1, np.nan, np.nan, np.nan, -np.inf, -np.inf, 0.0, -0.0, -0.0, 0.0], np.float32)
+    found = run(pool, x.reshape(1, 1, -1, 1), FLOAT).ravel()
+    np.testing.assert_array_equal(found, np.array([1, 1, -np.inf, -np.inf, 0, 0], np.float32))
+    np.testing.assert_array_equal(np.signbit(found[-2:]), [False, True])
+    lowest = np.full((1, 1, 2, 1), -(2**31), np.int32)
+    assert run(pool, lowest, INT).item() == -(2**31)
+
+
+# Element by element
+
+
+def numbers(rng: np.random.Generator, *shape: int) -> Array:
+    """Reals with zeros, infinities and numbers that overflow among them."""
+    special = np.array([0, -0.0, 1, -1, np.inf, -np.inf, 3e38, 1e-45], np.float32)
+    return np.where(rng.random(shape) < 0.3, rng.choice(special, shape), reals(rng, *shape))
+
+
+@few
+@given(st.sampled_from(list(ops.ArithmeticKind)), st.integers(1, 7), st.sampled_from(["channel", "scalar"]), seeds)
+def test_arithmetic(kind: ops.ArithmeticKind, channels: int, operand: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = numbers(rng, 2, 3, channels)
+    constant = numbers(rng, channels if operand == "channel" else 1)
+    operator, op, real = kind.name.capitalize(), ops.Arithmetic(kind), TensorType((None, 3, channels), FLOAT)
+    for names in (("x", "c"), ("c", "x")):
+        values = {"x": x, "c": constant}
+        graph = Graph({"x": real}, (Node("n", op, names, ("y",)),), ("y",), {"c": Constant.of(constant)})
+        found = reference.run(graph, {"x": x})["y"]
+        np.testing.assert_array_equal(found, by_onnx_runtime(operator, *(values[name] for name in names)))
+    z = numbers(rng, *x.shape)
+    graph = Graph({"x": real, "z": real}, (Node("n", op, ("x", "z"), ("y",)),), ("y",))
+    np.testing.assert_array_equal(reference.run(graph, {"x": x, "z": z})["y"], by_onnx_runtime(operator, x, z))
+
+
+@few
+@given(st.tuples(*[st.integers(0, 3)] * 4), st.floats(width=32, allow_nan=False), seeds)
+def test_pad(pads: tuple[int, int, int, int], value: float, seed: int) -> None:
+    x = reals(np.random.default_rng(seed), 2, 3, 4, 2)
+    top, left, bottom, right = pads
+    onnx_pads = np.array([0, top, left, 0, 0, bottom, right, 0], np.int64)
+    wanted = by_onnx_runtime("Pad", x, onnx_pads, np.array(value, np.float32))
+    np.testing.assert_array_equal(run(ops.Pad(pads, value), x, FLOAT), wanted)
+
+
+@few
+@given(seeds)
+def test_to_float(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    pixels = rng.integers(0, 256, (2, 3, 5)).astype(np.uint8)
+    sums = rng.integers(-(2**24), 2**24 + 1, (2, 3, 5)).astype(np.int32)
+    for x, domain in ((pixels, PIXEL), (sums, INT)):
+        np.testing.assert_array_equal(run(ops.ToFloat(), x, domain), by_onnx_runtime("Cast", x, to=1))
+    bits = signs(rng, 2, 3, 5)
+    np.testing.assert_array_equal(run(ops.ToFloat(), bits, BIT), bits)
+
+
+@few
+@given(st.permutations([1, 2, 3]), st.tuples(*[st.integers(1, 5)] * 3), seeds)
+def test_transpose(axes: list[int], sizes: tuple[int, ...], seed: int) -> None:
+    x = reals(np.random.default_rng(seed), 2, *sizes)
+    np.testing.assert_array_equal(
+        run(ops.Transpose((0, *axes)), x, FLOAT), by_onnx_runtime("Transpose", x, perm=(0, *axes))
+    )
+
+
+@few
+@given(st.tuples(*[st.integers(1, 5)] * 3), st.sampled_from([FLOAT, INT, BIT]), seeds)
+def test_reshape(sizes: tuple[int, ...], domain: Domain, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = signs(rng, 2, *sizes) if domain is BIT else reals(rng, 2, *sizes)
+    a, b, c = sizes
+    for shape in ((a * b * c,), (c, a * b), (c, b, a)):
+        wanted = by_onnx_runtime("Reshape", x, np.array([2, *shape], np.int64))
+        given_x = x.view(np.int32) if domain is INT else x
+        found = run(ops.Reshape(shape), given_x, domain)
+        np.testing.assert_array_equal(found, wanted.view(np.int32) if domain is INT else wanted)
+
+
+# Whole graphs
+
+
+def two_steps() -> Graph:
+    return Graph(
+        {"x": TensorType((None, 3), FLOAT)},
+        (
+            Node("sign", ops.Sign(), ("x",), ("bits",)),
+            Node("dense", ops.BinaryDense(), ("bits", "w"), ("sums",)),
+            Node("float", ops.ToFloat(), ("sums",), ("y",)),
+        ),
+        ("y", "bits"),
+        {"w": Constant.bits([[True, False, True], [False, False, True]])},
+    )
+
+
+def test_a_graph_gives_its_outputs_or_everything() -> None:
+    x = np.array([[2, -1, 0], [-3, -3, -3]], np.float32)
+    found = reference.run(two_steps(), {"x": x})
+    assert list(found) == ["y", "bits"]
+    np.testing.assert_array_equal(found["bits"], [[1, -1, 1], [-1, -1, -1]])
+    np.testing.assert_array_equal(found["y"], [[3, 1], [-1, 1]])
+    everything = reference.run(two_steps(), {"x": x}, everything=True)
+    assert set(everything) == {"x", "w", "bits", "sums", "y"}
+    np.testing.assert_array_equal(everything["sums"], [[3, 1], [-1, 1]])
+    np.testing.assert_array_equal(everything["w"], [[1, -1, 1], [-1, -1, 1]])
+    assert reference.run(two_steps(), {"x": x[:0]})["y"].shape == (0, 2)
+
+
+def test_a_missing_input_is_an_error() -> None:
+    with pytest.raises(InputError, match="input x is missing"):
+        reference.run(two_steps(), {"z": np.zeros((1, 3), np.float32)})
+
+
+def test_every_operator_is_defined() -> None:
+    assert set(reference._FUNCTIONS) == set(OPS.values())
