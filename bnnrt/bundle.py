@@ -7,13 +7,10 @@ who wrote the file.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import json
 import os
 import re
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -23,10 +20,11 @@ import numpy.typing as npt
 import safetensors
 from safetensors.numpy import save
 
-from bnnrt.errors import BundleError, GraphError, OutputError
+from bnnrt.errors import BundleError, GraphError
+from bnnrt.files import reason, replace_file
 from bnnrt.graph import STORAGE, Constant, Graph
 from bnnrt.graph_json import MAX_RANK, Value, decode_graph, decode_type, encode_graph, encode_type, parse
-from bnnrt.ops import Domain, TensorType
+from bnnrt.ops import Domain, Grayscale, TensorType
 from bnnrt.preprocess.pipeline import ImagePipeline
 
 __all__ = ["FORMAT_VERSION", "Bundle", "Port", "Provenance", "read", "write"]
@@ -43,14 +41,6 @@ _LENGTH_BYTES = 8
 _SEAL = re.compile(r'\{"sha256":"([0-9a-f]{64})",')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _STORED_DTYPES = {Domain.BIT: "U32", Domain.UINT8: "U8", Domain.INT32: "I32", Domain.FLOAT32: "F32"}
-_REMEDIES: Mapping[int | None, str] = {
-    errno.ENOENT: "create the folder first",
-    errno.ENOTDIR: "create the folder first",
-    errno.EACCES: "choose a folder that you may write to",
-    errno.EPERM: "choose a folder that you may write to",
-    errno.EROFS: "choose a folder that you may write to",
-    errno.ENOSPC: "make room on the disk",
-}
 # The library declares no types.
 _deserialize: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = safetensors.deserialize
 _DAMAGED = "convert the model again, or copy the bundle again"
@@ -153,6 +143,10 @@ def _check_pixels(graph: Graph | None, pipeline: ImagePipeline | None, outputs: 
         or tensor_type.shape[1:] != size
     ):
         raise BundleError(f"the pixel graph does not start from pixels, uint8[N, {', '.join(map(str, size))}]")
+    if pipeline.color != "rgb" and any(isinstance(node.op, Grayscale) for node in graph.nodes):
+        raise BundleError(
+            f"the pixel graph takes the luma of red, green, blue, and the pipeline gives {pipeline.color}"
+        )
     if [(name, graph.types[name]) for name in graph.outputs] != list(outputs.items()):
         raise BundleError("the pixel graph has other outputs than the model")
 
@@ -167,7 +161,7 @@ def write(bundle: Bundle, path: str | os.PathLike[str]) -> None:
     data = _encode(bundle)
     _check_size(len(data))
     _decode(data)
-    _replace(os.fspath(path), data)
+    replace_file(os.fspath(path), data, "bundle")
 
 
 def read(path: str | os.PathLike[str]) -> Bundle:
@@ -355,31 +349,4 @@ def _contents(name: str) -> bytes:
             _check_size(size)
             return file.read(size)
     except (OSError, ValueError) as e:
-        raise BundleError(f"cannot read the bundle: {_reason(e)}", fix="check the path") from None
-
-
-def _replace(name: str, data: bytes) -> None:
-    """Make ``data`` the contents of the file, or leave everything as it was and raise OutputError."""
-    try:
-        target = os.path.realpath(name)
-        if os.path.exists(target) and not os.path.isfile(target):
-            raise OutputError("not a file", name, "give the path of a file")
-        # Opened without tempfile, so that the file gets the permissions that the umask asks for.
-        temporary = os.path.join(os.path.dirname(target), f".bnnrt-{secrets.token_hex(8)}.tmp")
-        try:
-            with open(temporary, "xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
-    except (OSError, ValueError) as e:
-        fix = _REMEDIES.get(getattr(e, "errno", None), "choose another path")
-        raise OutputError(f"cannot write the bundle: {_reason(e)}", name, fix) from None
-
-
-def _reason(error: OSError | ValueError) -> str:
-    return getattr(error, "strerror", None) or str(error)
+        raise BundleError(f"cannot read the bundle: {reason(e)}", fix="check the path") from None

@@ -29,6 +29,8 @@ __all__ = [
     "Conv",
     "Dense",
     "Domain",
+    "Grayscale",
+    "LocalBinaryPattern",
     "MaxPool",
     "Op",
     "Pad",
@@ -165,6 +167,14 @@ def _image(op: Op, x: TensorType) -> tuple[int | None, int, int, int]:
         if h is not None and w is not None and c is not None:
             return n, h, w, c
     raise GraphError(f"{type(op).__name__} takes [N, height, width, channels] and has {x}")
+
+
+def _pixels(op: Op, x: TensorType, channels: int) -> tuple[int | None, int, int]:
+    """Batch, height and width of an image of so many channels."""
+    n, h, w, c = _image(op, x)
+    if c != channels:
+        raise GraphError(f"{type(op).__name__} takes [N, height, width, {channels}] and has {x}")
+    return n, h, w
 
 
 def _pooled(op: MaxPool | BitPool, x: TensorType) -> Shape:
@@ -325,6 +335,32 @@ class Threshold(Op):
         return (TensorType(inputs[0].shape, Domain.BIT),)
 
 
+@dataclass(frozen=True)
+class Grayscale(Op):
+    """Luma of 8-bit pixels whose channels are red, green, blue: ``(19595 R + 38470 G + 7471 B + 32768) >> 16``.
+
+    Input: uint8 [N, H, W, 3]. Output: uint8 [N, H, W, 1].
+    """
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        _expect(self, inputs, _UINT8)
+        n, h, w = _pixels(self, inputs[0], channels=3)
+        return (TensorType((n, h, w, 1), Domain.UINT8),)
+
+
+@dataclass(frozen=True)
+class LocalBinaryPattern(Op):
+    """Whether the neighbours top-left, right and bottom-left of a pixel, in that order, are greater than the pixel.
+
+    Input: uint8 [N, H, W, 1]. Output: bit [N, H, W, 3]. A neighbour outside the image is not greater.
+    """
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        _expect(self, inputs, _UINT8)
+        n, h, w = _pixels(self, inputs[0], channels=1)
+        return (TensorType((n, h, w, 3), Domain.BIT),)
+
+
 class SignOfZero(Enum):
     """The bit that sign gives at 0 (ONNX Sign gives 0 there, which one bit cannot hold)."""
 
@@ -465,6 +501,8 @@ OPS: dict[str, type[Op]] = {
         BitPool,
         Conv,
         Dense,
+        Grayscale,
+        LocalBinaryPattern,
         MaxPool,
         Pad,
         Reshape,

@@ -73,7 +73,7 @@ class Plan:
 
     def bytes_moved(self, launch: LaunchSpec) -> int:
         """Bytes of the tensors and constants that a launch reads and writes, each counted once."""
-        names = [a for a in launch.args if isinstance(a, str)]
+        names = dict.fromkeys(a for a in launch.args if isinstance(a, str))
         return sum(self.placements[n].nbytes if n in self.placements else self.constants[n].nbytes for n in names)
 
 
@@ -143,8 +143,10 @@ def make_plan(graph: Graph, device: DeviceInfo, batch: int, variants: str = "def
 
     Raises:
         BackendError: no variant can run a node on this device; the text gives each variant's reason.
-        InputError: the batch is too large to index, or ``variants`` is unknown.
+        InputError: the batch is below 1 or too large to index, or ``variants`` is unknown.
     """
+    if batch < 1:
+        raise InputError(f"a batch of {batch} has no plan", "batch", "give at least 1")
     readers = graph.consumers()
     steps: list[Step] = []
     codes: list[StepCode] = []
@@ -173,17 +175,21 @@ def make_plan(graph: Graph, device: DeviceInfo, batch: int, variants: str = "def
         life = lives.setdefault(name, _Life(prod(shape) * dtype.itemsize, step, step))
         life.last = max(life.last, step)
 
+    def place(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        if prod(shape) > _MAX_ELEMENTS:
+            raise InputError(f"a tensor of {prod(shape)} elements is too large", name, "use a smaller batch")
+        shapes[name] = (shape, dtype)
+
     def declare(name: str) -> None:
         tensor_type = graph.types[name]
-        shapes[name] = (stored_shape(tensor_type, batch), STORAGE[tensor_type.domain])
-        if prod(shapes[name][0]) > _MAX_ELEMENTS:
-            raise InputError(f"a tensor of {prod(shapes[name][0])} elements is too large", name, "use a smaller batch")
+        place(name, stored_shape(tensor_type, batch), STORAGE[tensor_type.domain])
 
     for name in graph.inputs:
         declare(name)
     for index, (site, code) in enumerate(zip(sites, codes, strict=True)):
         declare(site.output)
-        shapes.update(code.scratch)
+        for name, (shape, dtype) in code.scratch.items():
+            place(name, shape, dtype)
         constants.update(code.constants)
         if code.alias:
             source = site.node.inputs[0]

@@ -25,6 +25,8 @@ from bnnrt.ops import (
     Conv,
     Dense,
     Domain,
+    Grayscale,
+    LocalBinaryPattern,
     MaxPool,
     Op,
     Pad,
@@ -139,6 +141,21 @@ def _threshold(op: Threshold, x: Array, threshold: Array, falling: Array) -> Arr
     return _plus_minus((x.astype(np.int32) >= threshold) != (falling > 0))
 
 
+def _grayscale(op: Grayscale, x: Array) -> Array:
+    red, green, blue = np.split(x.astype(np.int64), 3, axis=3)
+    luma: Array = (19595 * red + 38470 * green + 7471 * blue + 32768) // 65536
+    return luma.astype(np.uint8)
+
+
+def _local_binary_pattern(op: LocalBinaryPattern, x: Array) -> Array:
+    _, height, width, _ = x.shape
+    padded = _padded(x, (1, 1, 1, 1), 0)  # 0 is greater than nothing
+    neighbours = []
+    for down, right in ((-1, -1), (0, 1), (1, -1)):
+        neighbours.append(padded[:, 1 + down : 1 + down + height, 1 + right : 1 + right + width])
+    return _plus_minus(np.concatenate(neighbours, axis=3) > x)
+
+
 def _sign(op: Sign, x: Array) -> Array:
     return _plus_minus(x >= 0 if op.zero is SignOfZero.GE else x > 0)
 
@@ -196,6 +213,8 @@ _FUNCTIONS: dict[type[Op], Callable[..., Array]] = {
     BitPool: _bit_pool,
     Conv: _real_conv,
     Dense: _real_dense,
+    Grayscale: _grayscale,
+    LocalBinaryPattern: _local_binary_pattern,
     MaxPool: _max_pool,
     Pad: _pad,
     Reshape: _reshape,

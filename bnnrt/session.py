@@ -26,10 +26,12 @@ from bnnrt.backends.base import DeviceInfo
 from bnnrt.bundle import Bundle, Port
 from bnnrt.errors import BundleError, ImageError, InputError
 from bnnrt.executor import Executor, KernelTiming
-from bnnrt.graph import Graph
+from bnnrt.graph import STORAGE, Graph
+from bnnrt.ops import TensorType
 from bnnrt.plan import Plan, make_plan
 from bnnrt.preprocess.images import ImageSource
 from bnnrt.preprocess.parallel import load_many
+from bnnrt.variants import check_choice
 
 __all__ = ["Classification", "InferenceSession", "NodeArg", "load_bundle"]
 
@@ -90,6 +92,10 @@ def _node_args(ports: Sequence[Port]) -> list[NodeArg]:
     return [NodeArg(p.name, list(p.shape), _ORT_TYPES.get(p.dtype, f"tensor({p.dtype})")) for p in ports]
 
 
+def _empty(tensor_type: TensorType) -> Array:
+    return np.empty(tensor_type.with_batch(0), dtype=STORAGE[tensor_type.domain])
+
+
 def _softmax(logits: Array) -> Array:
     """Softmax over the last axis, in float64."""
     powers = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
@@ -110,6 +116,7 @@ class InferenceSession:
     """
 
     def __init__(self, path: str | os.PathLike[str], backend: str = "auto", *, variants: str = "default") -> None:
+        check_choice(variants)
         self._bundle = load_bundle(path)
         self._backend = open_backend(backend)
         self._variants = variants
@@ -153,12 +160,13 @@ class InferenceSession:
 
         Raises InputError where a name, shape or dtype does not fit.
         """
+        self._check_open()
         with self._lock:
             graph, arrays = self._checked(feeds)
             wanted = self._wanted(output_names)
             batch = len(next(iter(arrays.values())))
             if batch == 0:
-                return [np.empty(graph.types[name].with_batch(0), dtype=np.float32) for name in wanted]
+                return [_empty(graph.types[name]) for name in wanted]
             results = self._executor(graph, batch).run(arrays)
             return [results[name] for name in wanted]
 
@@ -166,6 +174,7 @@ class InferenceSession:
         self, output_names: Sequence[str] | None, feeds: Mapping[str, npt.ArrayLike]
     ) -> tuple[list[Array], list[KernelTiming]]:
         """:meth:`run`, and the device's own time of each kernel, in the order of their launches."""
+        self._check_open()
         with self._lock:
             graph, arrays = self._checked(feeds)
             wanted = self._wanted(output_names)
@@ -224,11 +233,20 @@ class InferenceSession:
         if pixels:
             stacked = np.stack(pixels)
             padding = np.zeros((batch - len(pixels), *stacked.shape[1:]), dtype=np.uint8)
-            (output, *_) = self.run(None, {PIXELS: np.concatenate([stacked, padding])})
+            output = self._run_pixels(np.concatenate([stacked, padding]))
             rows = output.reshape(len(output), -1)
         remaining = iter(rows)
         for source, pair in pairs:
             yield source, pair if isinstance(pair, ImageError) else self._classification(next(remaining))
+
+    def _run_pixels(self, pixels: Array) -> Array:
+        """First output of a batch uint8 [N, H, W, C], N > 0."""
+        self._check_open()
+        graph = self._bundle.pixels
+        assert graph is not None  # classify_each
+        with self._lock:
+            self._check_open()
+            return self._executor(graph, len(pixels)).run({PIXELS: pixels})[graph.outputs[0]]
 
     def _classification(self, output: Array) -> Classification:
         scores = _softmax(output)
@@ -249,9 +267,9 @@ class InferenceSession:
 
     def _checked(self, feeds: Mapping[str, npt.ArrayLike]) -> tuple[Graph, dict[str, Array]]:
         """The graph that takes these feeds, and the feeds as arrays that fit it."""
-        self._check_open()
-        of_pixels = list(feeds) == [PIXELS] and self._bundle.pixels is not None
-        if of_pixels and self._bundle.pixels is not None:
+        self._check_open()  # again: another thread may have closed it meanwhile
+        own_name = any(port.name == PIXELS for port in self._bundle.inputs)
+        if self._bundle.pixels is not None and list(feeds) == [PIXELS] and not own_name:
             pixel_type = self._bundle.pixels.inputs[PIXELS]
             ports: Sequence[Port] = [Port(PIXELS, pixel_type.shape, "uint8")]
             graph = self._bundle.pixels
@@ -266,7 +284,10 @@ class InferenceSession:
         for port in ports:
             if port.name not in feeds:
                 raise InputError("an input is missing", port.name, f"feed {', '.join(names)}")
-            array = np.asarray(feeds[port.name])
+            try:
+                array = np.asarray(feeds[port.name])
+            except ValueError:
+                raise InputError("the feed is no array", port.name, f"give {port.dtype}") from None
             if array.dtype != np.dtype(port.dtype):
                 raise InputError(f"the array is {array.dtype}", port.name, f"give {port.dtype}")
             wanted = graph.inputs[port.name].shape
@@ -279,10 +300,13 @@ class InferenceSession:
         return graph, arrays
 
     def _check_open(self) -> None:
+        # Before the lock too: in a forked child it may be held by a thread that does not exist there.
         if self._closed:
             raise InputError("the session is closed", fix="open another")
         if self._process != os.getpid():
-            raise InputError("the session was opened in another process", fix="open it after the fork")
+            # Drivers do not survive a fork: one that was in use before cannot be used by the child at all.
+            fix = "open it there; start the process by spawn if this one has used a device"
+            raise InputError("the session was opened in another process", fix=fix)
 
     def _executor(self, graph: Graph, batch: int) -> Executor:
         key = (graph is self._bundle.pixels, batch)

@@ -1,7 +1,7 @@
 """Chains of float32 operators between integers and a sign: how they are found and evaluated.
 
-The integers are accumulators of binary layers or 8-bit pixels. Each channel is a function of one integer, so it can be
-evaluated at every value that the integer can have, with the chain's own operations.
+The integers are accumulators of binary layers, 8-bit pixels, or bits. Each channel is a function of one integer, so it
+can be evaluated at every value that the integer can have, with the chain's own operations.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Chain:
     """What stands between integers and a sign."""
 
     source: str
-    """The integers: an int32 or uint8 tensor."""
+    """The integers: a bit, int32 or uint8 tensor."""
     values: Array
     """Every value they can have, int32, ascending."""
     channels: int
@@ -134,7 +134,9 @@ def _step(graph: Graph, node: Node) -> tuple[Step, str] | None:
 
 
 def _possible_values(graph: Graph, producers: dict[str, Node], tensor: str) -> Array | None:
-    """Every value of an integer tensor: of uint8, 0 to 255; of a binary layer over K terms, -K to K."""
+    """Every value of a tensor: of bits, -1 and 1; of uint8, 0 to 255; of a binary layer over K terms, -K to K."""
+    if graph.types[tensor].domain is Domain.BIT:
+        return np.array([-1, 1], dtype=np.int32)
     if graph.types[tensor].domain is Domain.UINT8:
         return np.arange(256, dtype=np.int32)
     node = producers.get(tensor)

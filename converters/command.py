@@ -11,11 +11,12 @@ from rich.console import Console
 
 from bnnrt import bundle as bundles
 from bnnrt.bundle import Bundle
-from bnnrt.cli.options import JsonOption
+from bnnrt.cli.options import JsonOption, ThresholdsOption
 from bnnrt.cli.output import console, print_json, table
 from bnnrt.converters.convert import Options, convert, parse_labels
 from bnnrt.converters.report import LayerRow, Report
 from bnnrt.errors import ConversionError, OutputError
+from bnnrt.preprocess.schemes import Scheme, chosen
 
 __all__ = ["load_graphs", "register"]
 
@@ -48,6 +49,11 @@ def convert_command(
         float | None, typer.Option(help="What pixels (0 to 255) are multiplied with before the model takes them.")
     ] = None,
     pixel_offset: Annotated[float | None, typer.Option(help="What is then added to them.")] = None,
+    input_binarization: Annotated[
+        Scheme | None,
+        typer.Option(help="How pixels become the planes of +1 and -1 that the model takes. Default: it takes numbers."),
+    ] = None,
+    thresholds: ThresholdsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     if output.exists() and model.exists() and output.samefile(model):
@@ -57,6 +63,7 @@ def convert_command(
         strict=strict,
         pixel_scale=pixel_scale,
         pixel_offset=pixel_offset,
+        input_binarization=chosen(input_binarization, thresholds),
     )
     # rich shows a spinner only where stderr is a terminal.
     with Console(stderr=True).status(f"converting {model.name}") as status:

@@ -14,10 +14,10 @@ from bnnrt.bundle import Bundle, Port, Provenance
 from bnnrt.converters.binarize import Binarize
 from bnnrt.converters.bits import KeepBits
 from bnnrt.converters.cleanup import clean
-from bnnrt.converters.importer import Imported, InputBinding, import_graph
+from bnnrt.converters.importer import Imported, import_graph
 from bnnrt.converters.load import Source, load
 from bnnrt.converters.padding import MergeZeroPads
-from bnnrt.converters.pixels import pixel_input
+from bnnrt.converters.pixels import PixelInput, binarized_input, pixel_input, refuse_constant_planes
 from bnnrt.converters.report import Report, make_report
 from bnnrt.converters.signs import recognise
 from bnnrt.converters.thresholds import FoldThresholds
@@ -26,6 +26,7 @@ from bnnrt.errors import ConversionError
 from bnnrt.graph import Graph, Pass
 from bnnrt.ops import Domain
 from bnnrt.preprocess.pipeline import ImagePipeline
+from bnnrt.preprocess.schemes import InputBinarization
 
 __all__ = ["Options", "convert", "parse_labels"]
 
@@ -40,13 +41,15 @@ class Options:
     """What a user can say about a conversion.
 
     ``pixel_scale`` and ``pixel_offset``: what an image's pixels, 0 to 255, are multiplied with and then added to before
-    they enter the network; without them they enter as they are.
+    they enter the network; without them they enter as they are. ``input_binarization``: how they become the planes of
+    +1 and -1 that the model takes; None where it takes numbers.
     """
 
     labels: Sequence[str] | None = None
     strict: bool = False
     pixel_scale: float | None = None
     pixel_offset: float | None = None
+    input_binarization: InputBinarization | None = None
 
 
 def convert(
@@ -66,20 +69,26 @@ def convert(
     progress("cleaning up")
     model = clean(source.proto)
     recognise(model)
+    pixels = _pixel_input(model, options, source.path.name)
     progress("finding binary layers")
     graph, report = _network(import_graph(model))
+    progress("starting from pixels")
+    pixel_graph = None
+    if pixels is not None:
+        imported = import_graph(model, pixels)
+        if options.input_binarization is not None:
+            refuse_constant_planes(imported.graph)
+        pixel_graph, of_pixels = _network(imported)
+        if options.input_binarization is not None:
+            report = of_pixels  # in the model's own terms its input is real numbers
     if options.strict:
         report.refuse_warnings()
-    progress("starting from pixels")
-    pixels = pixel_input(model, options.pixel_scale, options.pixel_offset)
-    if pixels is None and (options.pixel_scale is not None or options.pixel_offset is not None):
-        raise ConversionError("the model takes no images, so pixels cannot be scaled", source.path.name)
     bundle = Bundle(
         model=graph,
-        pixels=None if pixels is None else _network_on(model, pixels),
+        pixels=pixel_graph,
         inputs=tuple(_port(value, graph) for value in model.graph.inputs),
         outputs=tuple(_port(value, graph) for value in model.graph.outputs),
-        pipeline=None if pixels is None else ImagePipeline(pixels.height, pixels.width, pixels.channels),
+        pipeline=None if pixels is None else ImagePipeline(pixels.height, pixels.width, pixels.pixel_channels),
         labels=_labels(source, options, graph),
         provenance=Provenance(source.path.name, source.sha256, f"bnnrt {_version()}"),
     )
@@ -96,11 +105,17 @@ def _network(imported: Imported) -> tuple[Graph, Report]:
     return graph, make_report(graph, imported.operators, zeros)
 
 
-def _network_on(model: ir.Model, binding: InputBinding) -> Graph:
-    graph = import_graph(model, binding).graph
-    for step in (*BINARIZING, *FOLDING):
-        graph = step.apply(graph)
-    return graph
+def _pixel_input(model: ir.Model, options: Options, name: str) -> PixelInput | None:
+    """How pixels feed the model, which is called ``name``; None if it takes no images."""
+    scaled = options.pixel_scale is not None or options.pixel_offset is not None
+    if options.input_binarization is not None:
+        if scaled:
+            raise ConversionError("pixels that are binarized cannot be scaled", name, "leave the scaling out")
+        return binarized_input(model, options.input_binarization)
+    pixels = pixel_input(model, options.pixel_scale, options.pixel_offset)
+    if pixels is None and scaled:
+        raise ConversionError("the model takes no images, so pixels cannot be scaled", name)
+    return pixels
 
 
 def _port(value: ir.Value, graph: Graph) -> Port:

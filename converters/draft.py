@@ -137,16 +137,22 @@ tensor (or aliases it), and returns true; or leaves the draft alone and returns 
 
 
 def rewrite(graph: Graph, *rules: Rule, once: bool = False) -> Graph:
-    """Apply the first rule that takes a node, over all nodes, until no rule takes any, or ``once``."""
+    """Apply the first rule that takes a node, over all nodes, until no rule takes any, or ``once``.
+
+    A tensor keeps its name as long as it holds the same numbers, and the name of one that has gone is not used again.
+    """
     changed = True
+    used: set[str] = set()
     while changed:
         changed = False
-        draft = Draft(graph.inputs, graph.constants, reserved=graph.types, original=graph)
+        used.update(graph.types)
+        draft = Draft(graph.inputs, graph.constants, reserved=used, original=graph)
         for node in graph.nodes:
             if any(rule(draft, node) for rule in rules):
                 changed = True
             else:
                 draft.copy(node)
+        used.update(draft.types)
         graph = draft.graph(graph.outputs)
         changed = changed and not once
     return graph

@@ -38,6 +38,8 @@ class Imported:
     """The ONNX operator behind each node of the graph, by node name."""
     open_signs: frozenset[str]
     """Names of the Sign nodes that are ONNX signs, which give 0 at 0."""
+    values: Mapping[str, Value]
+    """How each computed ONNX value lies in a tensor, by its name; the tensor may not be needed and so not be there."""
 
 
 class InputBinding(Protocol):
@@ -143,7 +145,7 @@ def _import(model: ir.Model, binding: InputBinding) -> Imported:
     finished: set[str] = set()
     for output in model.graph.outputs:
         _finish(scope, output, finished)
-    return Imported(draft.graph(outputs), scope.operators, frozenset(scope.open_signs))
+    return Imported(draft.graph(outputs), scope.operators, frozenset(scope.open_signs), scope.values)
 
 
 def _names(model: ir.Model) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from bnnrt.converters.chains import Chain, Evaluated, find_chain, signs
 from bnnrt.converters.draft import Array, Draft, rewrite
 from bnnrt.graph import Graph, Node
-from bnnrt.ops import BitPool, MaxPool, Sign, Threshold
+from bnnrt.ops import BitPool, Domain, MaxPool, Sign, Threshold
 
 __all__ = ["FoldThresholds", "Folded", "fold"]
 
@@ -40,8 +40,10 @@ class FoldThresholds:
             if not isinstance(node.op, Sign):
                 return False
             chain = find_chain(graph, producers, node)
-            folded = None if chain is None else fold(chain, node.op)
-            if chain is None or folded is None:
+            if chain is None or graph.types[chain.source].domain is Domain.BIT:
+                return False
+            folded = fold(chain, node.op)
+            if folded is None:
                 return False
             _emit(draft, node, chain, folded)
             return True

@@ -1,1 +1,1 @@
-"""Kernel sources: ``common/`` bodies shared by OpenCL and CUDA, and a prelude for each language in ``cl/`` and ``cu/``."""
+"""Kernel sources: ``common/`` bodies shared by OpenCL and CUDA; ``cl/`` and ``cu/`` preludes and fast paths."""

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
+import time
 from pathlib import Path
 
 try:
@@ -20,6 +21,7 @@ except ImportError:  # not a POSIX system: entries still appear by rename, only 
 
 __all__ = ["ProgramCache", "default_cache"]
 
+_ABANDONED_S = 3600
 _MAGIC = b"bnnrt-program-1\n"
 
 
@@ -34,10 +36,16 @@ class ProgramCache:
         digest = hashlib.sha256("\0".join(key).encode()).hexdigest()
         return self.folder / f"{digest}.bin"
 
+    def _is_ours(self) -> bool:
+        """Whether the folder belongs to this user: what lies in somebody else's must not run as ours."""
+        return os.name != "posix" or self.folder.stat().st_uid == os.getuid()
+
     def get(self, key: tuple[str, ...]) -> bytes | None:
         """The binary stored under ``key``, or None where there is none or it is damaged."""
         path = self._path(key)
         try:
+            if not self._is_ours():
+                return None
             data = path.read_bytes()
         except OSError:
             return None
@@ -53,8 +61,8 @@ class ProgramCache:
         """Store a binary; silently does nothing where the folder cannot be written."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if os.name == "posix" and self.folder.stat().st_uid != os.getuid():
-                return  # somebody else's folder: what lies there must not run as ours
+            if not self._is_ours():
+                return
             self.folder.chmod(0o700)
             handle, name = tempfile.mkstemp(dir=self.folder, suffix=".tmp")
             try:
@@ -75,9 +83,11 @@ class ProgramCache:
             found = []
             for path in self.folder.iterdir():
                 with contextlib.suppress(OSError):
+                    status = path.stat()
                     if path.suffix == ".bin":
-                        status = path.stat()
                         found.append((status.st_mtime, status.st_size, path))
+                    elif path.suffix == ".tmp" and status.st_mtime < time.time() - _ABANDONED_S:
+                        path.unlink()  # its writer was killed
             total = sum(size for _, size, _ in found)
             for _, size, path in sorted(found):
                 if total <= self.limit:
@@ -91,7 +101,8 @@ def default_cache() -> ProgramCache | None:
     chosen = os.environ.get("BNNRT_CACHE_DIR")
     if chosen == "":
         return None
-    if chosen:
-        return ProgramCache(Path(chosen))
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return ProgramCache(Path(base) / "bnnrt")
+    if chosen is None:
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        chosen = os.path.join(base, "bnnrt")
+    # A folder of our own in it, since the one that is named may be shared, and this one is made private.
+    return ProgramCache(Path(chosen) / "programs")

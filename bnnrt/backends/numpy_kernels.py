@@ -21,6 +21,8 @@ from bnnrt.ops import (
     BinaryDense,
     BitPool,
     Conv,
+    Grayscale,
+    LocalBinaryPattern,
     MaxPool,
     Pad,
     Reshape,
@@ -31,12 +33,15 @@ from bnnrt.ops import (
     Transpose,
     Window,
 )
+from bnnrt.preprocess import binarize
 
 __all__ = [
     "arithmetic",
     "binary_conv",
     "binary_dense",
     "bit_pool",
+    "grayscale",
+    "local_binary_pattern",
     "max_pool",
     "pad",
     "real_conv",
@@ -127,6 +132,16 @@ def real_dense(x: Array, weights: Array, out: Array) -> None:
 def threshold(op: Threshold, x: Array, thresholds: Array, falling: Array, out: Array) -> None:
     """x int32 or uint8 [..., C], thresholds int32 [C], falling uint32 [1, words], out uint32 [..., words]."""
     out[...] = packing.pack(x >= thresholds) ^ falling[0]
+
+
+def grayscale(op: Grayscale, x: Array, out: Array) -> None:
+    """x uint8 [N, H, W, 3], out uint8 [N, H, W, 1]."""
+    out[..., 0] = binarize.grayscale(x)
+
+
+def local_binary_pattern(op: LocalBinaryPattern, x: Array, out: Array) -> None:
+    """x uint8 [N, H, W, 1], out uint32 [N, H, W, 1]."""
+    out[...] = packing.pack(binarize.lbp(x[..., 0]))
 
 
 def sign(op: Sign, x: Array, out: Array) -> None:

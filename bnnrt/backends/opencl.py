@@ -159,7 +159,10 @@ class OpenCLBackend(Backend):
             raise BackendError(f"{entry} is no OpenCL source", self.info.backend)
         if code not in self._programs:
             self._programs[code] = self._build(code)
-        return cl.Kernel(self._programs[code], entry)
+        try:
+            return cl.Kernel(self._programs[code], entry)
+        except cl.Error as e:
+            raise BackendError(f"there is no kernel {entry}: {e}", ", ".join(code.files), "please report it") from None
 
     def _build(self, code: KernelSource) -> cl.Program:
         text, options = assemble(code, "cl"), _options(self.info)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bnnrt.cli import classify, devices, evaluate, inspect
+from bnnrt.cli import classify, devices, evaluate, inspect, preview
 from bnnrt.errors import BnnrtError, InputError
 
 __all__ = ["app", "main"]
@@ -21,7 +21,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Run trained binarized neural networks on embedded GPUs, bit for bit.",
 )
-for module in (inspect, devices, classify, evaluate):
+for module in (inspect, devices, classify, evaluate, preview):
     module.register(app)
 
 
@@ -97,6 +97,8 @@ def main() -> None:
         # The reader of our output has gone; keep Python from complaining when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as e:
+        _fail(f"the output cannot be written: {e.strerror or e}")
     except Exception as e:
         if not isinstance(e, _ClickException):
             raise

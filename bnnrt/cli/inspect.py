@@ -56,6 +56,7 @@ def _plan_document(plan: Plan) -> dict[str, Any]:
         "device": plan.device.name,
         "backend": plan.device.backend,
         "batch": plan.batch,
+        "device_bytes": plan.device_bytes,
         "arena_bytes": plan.arena_bytes,
         "constant_bytes": sum(c.nbytes for c in plan.constants.values()),
         "steps": [
@@ -147,4 +148,7 @@ def _print_plan(plan: dict[str, Any]) -> None:
             rows.add_row(layer, step["variant"], spec["kernel"], *shapes, *numbers, why)
     out = console()
     out.print(rows)
-    out.print(f"arena {plan['arena_bytes']} bytes, constants {plan['constant_bytes']} bytes")
+    out.print(
+        f"device memory {plan['device_bytes']} bytes: arena {plan['arena_bytes']}, constants {plan['constant_bytes']}, "
+        "the rest inputs"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -22,6 +23,8 @@ _PLAIN_WIDTH = 160
 
 def console() -> Console:
     """The console for tables on stdout."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a file's name may be no text, or none that the terminal can show
+        sys.stdout.reconfigure(errors="backslashreplace")
     return Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
 
 

@@ -15,11 +15,17 @@ from bnnrt.variants.elementwise import ELEMENTWISE_VARIANTS
 from bnnrt.variants.host import HOST_VARIANTS
 from bnnrt.variants.lanes import LANE_VARIANTS
 
-__all__ = ["SETS", "VARIANTS", "candidates"]
+__all__ = ["SETS", "VARIANTS", "candidates", "check_choice"]
 
 VARIANTS: tuple[Variant, ...] = (*ELEMENTWISE_VARIANTS, *LANE_VARIANTS, *BINARY_VARIANTS, *HOST_VARIANTS)
 
 SETS: tuple[str, ...] = ("default", "paper")
+
+
+def check_choice(chosen: str) -> None:
+    """Raise InputError where ``chosen`` is neither a set nor a variant."""
+    if chosen not in SETS and not any(v.name == chosen for v in VARIANTS):
+        raise InputError(f"unknown variant {chosen}", "variants", f"use {', '.join(SETS)} or the name of one")
 
 
 def candidates(op: type[Op], language: Language, chosen: str = "default") -> list[Variant]:
@@ -27,9 +33,8 @@ def candidates(op: type[Op], language: Language, chosen: str = "default") -> lis
 
     Raises InputError where ``chosen`` is neither a set nor a variant.
     """
+    check_choice(chosen)
     rows = [v for v in VARIANTS if v.ops[0] is op and language in v.languages]
     if chosen in SETS:
         return [v for v in rows if chosen in v.sets]
-    if not any(v.name == chosen for v in VARIANTS):
-        raise InputError(f"unknown variant {chosen}", "variants", f"use {', '.join(SETS)} or the name of one")
     return [v for v in rows if v.name == chosen] + [v for v in rows if "default" in v.sets and v.name != chosen]

@@ -16,7 +16,17 @@ from bnnrt.backends.source import Define
 from bnnrt.graph import Constant, Graph, Node
 from bnnrt.ops import Domain, Op, TensorType, Window
 
-__all__ = ["C_LANGUAGES", "LaunchSpec", "Site", "StepCode", "Variant", "per_element", "stored_shape", "window_defines"]
+__all__ = [
+    "C_LANGUAGES",
+    "LaunchSpec",
+    "Site",
+    "StepCode",
+    "Variant",
+    "fits",
+    "per_element",
+    "stored_shape",
+    "window_defines",
+]
 
 C_LANGUAGES = (Language.OPENCL, Language.CUDA)
 
@@ -102,6 +112,12 @@ class Variant:
     build: Callable[[Site], StepCode]
     supports: Callable[[Site], str | None] = _always
     sets: frozenset[str] = frozenset({"default", "paper"})
+
+
+def fits(device: DeviceInfo, block: Extent, local_bytes: int = 0) -> bool:
+    """Whether the device can run groups of this shape that use this much local memory."""
+    flat = all(size <= most for size, most in zip(block, device.max_group_shape, strict=True))
+    return flat and prod(block) <= device.max_group_size and local_bytes <= device.local_memory
 
 
 def per_element(site: Site, entry: str, code: Code, args: tuple[str | int, ...], count: int) -> LaunchSpec:

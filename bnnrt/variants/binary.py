@@ -21,7 +21,7 @@ from bnnrt.ops import (
     Threshold,
     Window,
 )
-from bnnrt.variants.base import C_LANGUAGES, LaunchSpec, Site, StepCode, Variant, per_element, window_defines
+from bnnrt.variants.base import C_LANGUAGES, LaunchSpec, Site, StepCode, Variant, fits, per_element, window_defines
 
 __all__ = ["BINARY_VARIANTS", "patch_width"]
 
@@ -122,13 +122,29 @@ def _tile(window: Window, rows: int, out_width: int) -> tuple[int, int]:
 def _segment_rows(site: Site) -> int | None:
     """How many rows a work-group can cover on this device, or None where not even one fits."""
     x, acc = site.type(site.node.inputs[0]), site.type(site.node.outputs[0])
-    device, width = site.device, acc.with_batch(1)[2]
+    width = acc.with_batch(1)[2]
     for rows in _SEGMENT_ROWS:
         tile_rows, tile_columns = _tile(_conv(site).window, rows, width)
         local = tile_rows * tile_columns * packing.words_for(x.channels) * 4
-        fits = width <= device.max_group_shape[0] and rows <= device.max_group_shape[1]
-        if fits and rows * width <= device.max_group_size and local <= device.local_memory:
+        if fits(site.device, (width, rows, 1), local):
             return rows
+    return None
+
+
+# Sides of the square of threads of the tiled product, largest first.
+_GEMM_TILES = (16, 8, 4)
+
+
+def _gemm_local(tile: int) -> int:
+    """Bytes of local memory that kernels/common/xnor_gemm.h takes."""
+    return tile * (2 * tile + 1) * 4
+
+
+def _gemm_tile(site: Site) -> int | None:
+    """The largest tile that the device can run, or None."""
+    for tile in _GEMM_TILES:
+        if fits(site.device, (tile, tile, 1), _gemm_local(tile)):
+            return tile
     return None
 
 
@@ -140,11 +156,9 @@ def _patches_fit(site: Site) -> str | None:
         return "a packed patch has no zero"
     if _segment_rows(site) is None:
         return f"a whole output row is more than a work-group of {site.device.max_group_size} or its local memory"
+    if _gemm_tile(site) is None:
+        return "not even the smallest tile of a product fits a work-group or its local memory"
     return None
-
-
-def _gemm_tile(site: Site) -> int:
-    return 16 if site.device.max_group_size >= 256 else 8
 
 
 def _patch_gemm(site: Site) -> StepCode:
@@ -182,13 +196,14 @@ def _patch_gemm(site: Site) -> StepCode:
         local_bytes=tile_rows * tile_columns * words * 4,
     )
     tile, pixels = _gemm_tile(site), site.batch * out_height * out_width
+    assert tile is not None  # _patches_fit
     gemm = LaunchSpec(
         "xnor_gemm",
         KernelSource.of("common/xnor_gemm.h", TILE=tile, INNER=inner, OUTPUTS=outputs, LENGTH=length),
         (patches, weights, site.output, pixels),
         (-(-pixels // tile), -(-outputs // tile), 1),
         (tile, tile, 1),
-        local_bytes=tile * (2 * tile + 1) * 4,
+        local_bytes=_gemm_local(tile),
     )
     return StepCode(
         (pack, gemm),
@@ -217,9 +232,8 @@ def _dense_segments(site: Site) -> StepCode:
 
 
 def _segments_fit(site: Site) -> str | None:
-    device = site.device
-    if min(device.max_group_size, device.max_group_shape[0]) < _SEGMENTS:
-        return f"work-groups of {_SEGMENTS} are more than the device's {device.max_group_size}"
+    if not fits(site.device, (_SEGMENTS, 1, 1), _SEGMENTS * 4):
+        return f"{_SEGMENTS} segments are more than a work-group of {site.device.max_group_size} or its local memory"
     return None
 
 

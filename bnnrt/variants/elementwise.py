@@ -14,6 +14,8 @@ from bnnrt.ops import (
     ArithmeticKind,
     BitPool,
     Domain,
+    Grayscale,
+    LocalBinaryPattern,
     MaxPool,
     Pad,
     Reshape,
@@ -45,6 +47,15 @@ def _threshold(site: Site) -> StepCode:
     x = site.type(site.node.inputs[0])
     source = KernelSource.of("common/threshold.h", SOURCE=_C_TYPES[x.domain], **_packed(x))
     return _step(site, "threshold_pack", source, *site.node.inputs)
+
+
+def _grayscale(site: Site) -> StepCode:
+    return _step(site, "grayscale", KernelSource.of("common/grayscale.h"), *site.node.inputs)
+
+
+def _lbp(site: Site) -> StepCode:
+    _, height, width, _ = site.type(site.output).with_batch(1)
+    return _step(site, "lbp_pack", KernelSource.of("common/lbp.h", HEIGHT=height, WIDTH=width), *site.node.inputs)
 
 
 def _sign(site: Site) -> StepCode:
@@ -112,6 +123,35 @@ def _to_float(site: Site) -> StepCode:
     return _step(site, "to_float", source, *site.node.inputs)
 
 
+def _sign_planes(site: Site) -> StepCode:
+    sign = site.nodes[2].op
+    assert isinstance(sign, Sign)
+    x, addend = site.node.inputs[0], site.nodes[1].inputs[1]
+    _, channels, height, width = site.type(x).with_batch(1)
+    source = KernelSource.of(
+        "common/sign_planes.h",
+        CHANNELS=channels,
+        WORDS=packing.words_for(channels),
+        PIXELS=height * width,
+        ADDENDS=site.type(addend).channels,
+        ZERO_IS_PLUS=int(sign.zero is SignOfZero.GE),
+    )
+    return _step(site, "sign_planes", source, x, addend)
+
+
+def _adds_to_planes(site: Site) -> str | None:
+    transpose, add = site.nodes[0].op, site.nodes[1]
+    assert isinstance(transpose, Transpose)
+    assert isinstance(add.op, Arithmetic)
+    if transpose.perm != (0, 2, 3, 1):
+        return "made for NCHW"
+    if add.op.kind is not ArithmeticKind.ADD or add.inputs[1] not in site.graph.constants:
+        return "made for adding a constant"
+    if site.type(add.inputs[1]).shape not in ((1,), (site.type(site.output).channels,)):
+        return "made for a number a channel"
+    return None
+
+
 def _transpose(site: Site) -> StepCode:
     op = site.node.op
     assert isinstance(op, Transpose)
@@ -172,11 +212,14 @@ ELEMENTWISE_VARIANTS: tuple[Variant, ...] = (
     Variant("same_memory", (Reshape,), tuple(Language), _alias, _same_memory),
     Variant("arithmetic", (Arithmetic,), C_LANGUAGES, _arithmetic, _exact_division),
     Variant("bit_pool", (BitPool,), C_LANGUAGES, _bit_pool),
+    Variant("grayscale", (Grayscale,), C_LANGUAGES, _grayscale),
+    Variant("lbp", (LocalBinaryPattern,), C_LANGUAGES, _lbp),
     Variant("max_pool", (MaxPool,), C_LANGUAGES, _max_pool),
     Variant("pad", (Pad,), C_LANGUAGES, _pad),
     Variant("repack", (Reshape,), C_LANGUAGES, _repack),
     Variant("sign", (Sign,), C_LANGUAGES, _sign),
     Variant("threshold", (Threshold,), C_LANGUAGES, _threshold),
     Variant("to_float", (ToFloat,), C_LANGUAGES, _to_float),
+    Variant("sign_planes", (Transpose, Arithmetic, Sign), C_LANGUAGES, _sign_planes, _adds_to_planes),
     Variant("transpose", (Transpose,), C_LANGUAGES, _transpose),
 )

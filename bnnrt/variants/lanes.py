@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from bnnrt import packing
 from bnnrt.backends.base import DeviceKind, Language
-from bnnrt.backends.source import KernelSource
-from bnnrt.ops import BinaryConv, BinaryDense, Threshold
+from bnnrt.backends.source import Define, KernelSource
+from bnnrt.ops import BinaryConv, BinaryDense, BitPool, Op, Threshold, Window
 from bnnrt.variants.base import Site, StepCode, Variant, per_element, window_defines
 
 __all__ = ["LANE_VARIANTS"]
@@ -18,6 +18,9 @@ __all__ = ["LANE_VARIANTS"]
 Array = npt.NDArray[Any]
 
 _LANES = 16
+_OPENCL = (Language.OPENCL,)
+# What a convolution runs at once, the longest first.
+_CHAINS: tuple[tuple[type[Op], ...], ...] = ((BinaryConv, Threshold, BitPool), (BinaryConv, Threshold))
 _DEFAULT = frozenset({"default"})
 _NEVER = np.iinfo(np.int32).max
 
@@ -40,31 +43,54 @@ def _by_lane(words: Array, out_words: int) -> Array:
     return np.ascontiguousarray(padded.reshape(out_words, 2, _LANES, -1).swapaxes(2, 3))
 
 
+def _pool(site: Site) -> Window:
+    """The pooling at the end of the chain; one pixel where there is none."""
+    op = site.nodes[-1].op
+    return op.window if isinstance(op, BitPool) else Window((1, 1))
+
+
+def _defines(site: Site) -> dict[str, Define]:
+    """Defines that both convolutions take."""
+    op = _conv(site)
+    x, acc = site.type(site.node.inputs[0]), site.type(site.node.outputs[0])
+    pool = _pool(site).kernel
+    _, pooled_height, pooled_width, _ = site.type(site.output).with_batch(1)
+    return {
+        **window_defines(op.window, x, acc),
+        "CHANNELS": x.channels,
+        "OUT_WORDS": packing.words_for(acc.channels),
+        "PAD_VALUE": op.pad_value,
+        "POOL_H": pool[0],
+        "POOL_W": pool[1],
+        "POOLED_HEIGHT": pooled_height,
+        "POOLED_WIDTH": pooled_width,
+    }
+
+
 def _conv_step(site: Site, entry: str, source: KernelSource, weights: Array, count: int) -> StepCode:
     """A launch of a convolution with thresholds over ``count`` threads; weights uint32 [O, K]."""
     x, (threshold, falling) = site.node.inputs[0], site.nodes[1].inputs[1:]
     out_words = packing.words_for(len(weights))
-    names = f"{site.output}:weights", f"{site.output}:thresholds"
-    thresholds = _padded(site.constant(threshold).data, out_words * 2 * _LANES, _NEVER)
-    launch = per_element(site, entry, source, (x, *names, falling, site.output), count)
-    return StepCode((launch,), dict(zip(names, (_by_lane(weights, out_words), thresholds), strict=True)))
+    constants: dict[str, Array] = {
+        f"{site.output}:weights": _by_lane(weights, out_words),
+        f"{site.output}:thresholds": _padded(site.constant(threshold).data, out_words * 2 * _LANES, _NEVER),
+    }
+    if len(site.nodes) == 3:
+        minimum = site.nodes[2].inputs[1]
+    else:
+        minimum = f"{site.output}:minimum"
+        constants[minimum] = np.zeros((1, out_words), dtype=np.uint32)
+    weights_name, thresholds_name = tuple(constants)[:2]
+    args = (x, weights_name, thresholds_name, falling, minimum, site.output)
+    return StepCode((per_element(site, entry, source, args, count),), constants)
 
 
 def _conv_lanes(site: Site) -> StepCode:
-    op = _conv(site)
-    x, acc = site.type(site.node.inputs[0]), site.type(site.node.outputs[0])
     weights = packing.pack(site.constant(site.node.inputs[1]).unpacked())
-    source = KernelSource.of(
-        "cl/lanes.cl",
-        "common/window.h",
-        "cl/conv_lanes.cl",
-        **window_defines(op.window, x, acc),
-        WORDS=packing.words_for(x.channels),
-        CHANNELS=x.channels,
-        OUT_WORDS=packing.words_for(acc.channels),
-        PAD_VALUE=op.pad_value,
-    )
-    return _conv_step(site, "conv_lanes", source, weights.reshape(acc.channels, -1), site.count(site.output))
+    words = weights.shape[-1]
+    files = ("cl/lanes.cl", "common/window.h", "cl/conv_lanes.cl")
+    source = KernelSource.of(*files, **_defines(site), WORDS=words)
+    return _conv_step(site, "conv_lanes", source, weights.reshape(len(weights), -1), site.count(site.output))
 
 
 def _rows_a_word(site: Site) -> int:
@@ -82,19 +108,10 @@ def _conv_rows(site: Site) -> StepCode:
     filled = np.zeros((acc.channels, patch_words * rows, bits.shape[2]), dtype=np.bool_)
     filled[:, :kernel_h] = bits
     weights = packing.pack(filled.reshape(acc.channels, patch_words, -1))[..., 0]
-    source = KernelSource.of(
-        "cl/lanes.cl",
-        "common/window.h",
-        "cl/conv_rows_lanes.cl",
-        **window_defines(op.window, x, acc),
-        CHANNELS=x.channels,
-        ROWS_A_WORD=rows,
-        PATCH_WORDS=patch_words,
-        OUT_WORDS=packing.words_for(acc.channels),
-        PAD_VALUE=op.pad_value,
-    )
-    out_height = acc.with_batch(site.batch)[1]
-    return _conv_step(site, "conv_rows_lanes", source, weights, site.batch * out_height)
+    files = ("cl/lanes.cl", "common/window.h", "cl/conv_rows_lanes.cl")
+    source = KernelSource.of(*files, **_defines(site), ROWS_A_WORD=rows, PATCH_WORDS=patch_words)
+    pooled_height = site.type(site.output).with_batch(1)[1]
+    return _conv_step(site, "conv_rows_lanes", source, weights, site.batch * pooled_height)
 
 
 def _dense_lanes(site: Site) -> StepCode:
@@ -106,10 +123,18 @@ def _dense_lanes(site: Site) -> StepCode:
     weights = np.zeros((len(stored), blocks * _LANES), dtype=np.uint32)
     weights[:, :words] = stored
     source = KernelSource.of(
-        "cl/lanes.cl", "cl/dense_lanes.cl", WORDS=words, BLOCKS=blocks, OUTPUTS=out.channels, LENGTH=x.channels
+        "cl/lanes.cl",
+        "cl/dense_lanes.cl",
+        WORDS=words,
+        BLOCKS=blocks,
+        OUTPUTS=out.channels,
+        OUT_WORDS=packing.words_for(out.channels),
+        LENGTH=x.channels,
     )
-    args = (site.node.inputs[0], name, site.output)
-    return StepCode((per_element(site, "dense_lanes", source, args, site.count(site.output)),), {name: weights})
+    thresholds = site.nodes[1].inputs[1:] if len(site.nodes) == 2 else ()
+    entry = "dense_lanes_threshold" if thresholds else "dense_lanes"
+    args = (site.node.inputs[0], name, *thresholds, site.output)
+    return StepCode((per_element(site, entry, source, args, site.count(site.output)),), {name: weights})
 
 
 def _cpu(site: Site) -> str | None:
@@ -117,7 +142,13 @@ def _cpu(site: Site) -> str | None:
 
 
 def _one_group(site: Site) -> str | None:
-    return _cpu(site) or ("made for one group" if _conv(site).groups > 1 else None)
+    if reason := _cpu(site):
+        return reason
+    if _conv(site).groups > 1:
+        return "made for one group"
+    if _pool(site) != Window(_pool(site).kernel, strides=_pool(site).kernel):
+        return "pools overlap, or are apart or padded"
+    return None
 
 
 def _few_channels(site: Site) -> str | None:
@@ -136,7 +167,8 @@ def _few_channels(site: Site) -> str | None:
 
 
 LANE_VARIANTS: tuple[Variant, ...] = (
-    Variant("conv_rows_lanes", (BinaryConv, Threshold), (Language.OPENCL,), _conv_rows, _few_channels, _DEFAULT),
-    Variant("conv_lanes", (BinaryConv, Threshold), (Language.OPENCL,), _conv_lanes, _one_group, _DEFAULT),
-    Variant("dense_lanes", (BinaryDense,), (Language.OPENCL,), _dense_lanes, _cpu, _DEFAULT),
+    *(Variant("conv_rows_lanes", ops, _OPENCL, _conv_rows, _few_channels, _DEFAULT) for ops in _CHAINS),
+    *(Variant("conv_lanes", ops, _OPENCL, _conv_lanes, _one_group, _DEFAULT) for ops in _CHAINS),
+    Variant("dense_lanes", (BinaryDense, Threshold), _OPENCL, _dense_lanes, _cpu, _DEFAULT),
+    Variant("dense_lanes", (BinaryDense,), _OPENCL, _dense_lanes, _cpu, _DEFAULT),
 )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from bnnrt import ops, packing, reference
@@ -87,7 +87,7 @@ def windows(draw: st.DrawFn, pads: bool = True) -> tuple[Window, int, int]:
     per_output=st.sampled_from([1, 2, 5, 31, 32, 33, 70]),
     pad_value=st.sampled_from([-1, 0, 1]),
     batch=st.integers(1, 5),
-    thresholded=st.booleans(),
+    pool=st.sampled_from(["accumulators", "bits", (2, 2), (3, 1)]),
     seed=seeds(),
 )
 def test_binary_conv(
@@ -99,7 +99,7 @@ def test_binary_conv(
     per_output: int,
     pad_value: int,
     batch: int,
-    thresholded: bool,
+    pool: str | tuple[int, int],
     seed: int,
 ) -> None:
     window, height, width = shape
@@ -112,22 +112,36 @@ def test_binary_conv(
     tensor_type = TensorType((None, *x.shape[1:]), Domain.BIT)
     nodes = [Node("conv", ops.BinaryConv(window, groups, pad_value), ("x", "w"), ("acc",))]
     constants = {"w": weights}
-    if thresholded:
+    if pool != "accumulators":
         reach = window.taps * per_group
         constants["t"] = Constant.of(rng.integers(-reach, reach + 2, outputs).astype(np.int32))
         constants["f"] = Constant.bits(bits(rng, outputs) > 0)
-        nodes.append(Node("threshold", ops.Threshold(), ("acc", "t", "f"), ("y",)))
+        nodes.append(Node("threshold", ops.Threshold(), ("acc", "t", "f"), ("bits",)))
+    if isinstance(pool, tuple) and all(p <= n for p, n in zip(pool, window.output_size(height, width), strict=True)):
+        constants["m"] = Constant.bits(bits(rng, outputs) > 0)
+        nodes.append(Node("pool", ops.BitPool(Window(pool, strides=pool)), ("bits", "m"), ("y",)))
     graph = Graph({"x": tensor_type}, tuple(nodes), nodes[-1].outputs, constants)
     check(backend, graph, {"x": x}, variants)
 
 
 @dense_variants
 @checked
-@given(st.integers(1, 3000), st.integers(1, 70), st.integers(1, 5), seeds())
-def test_binary_dense(backend: Backend, variants: str, length: int, outputs: int, batch: int, seed: int) -> None:
+@given(st.integers(1, 3000), st.integers(1, 70), st.integers(1, 5), st.booleans(), seeds())
+def test_binary_dense(
+    backend: Backend, variants: str, length: int, outputs: int, batch: int, thresholded: bool, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     weights = Constant.bits(bits(rng, outputs, length) > 0)
-    graph = one_node(ops.BinaryDense(), TensorType((None, length), Domain.BIT), weights)
+    x = TensorType((None, length), Domain.BIT)
+    graph = one_node(ops.BinaryDense(), x, weights)
+    if thresholded:
+        thresholds = Constant.of(rng.integers(-length, length + 2, outputs).astype(np.int32))
+        constants = {"w": weights, "t": thresholds, "f": Constant.bits(bits(rng, outputs) > 0)}
+        nodes = (
+            Node("dense", ops.BinaryDense(), ("x", "w"), ("acc",)),
+            Node("threshold", ops.Threshold(), ("acc", "t", "f"), ("y",)),
+        )
+        graph = Graph({"x": x}, nodes, ("y",), constants)
     check(backend, graph, {"x": bits(rng, batch, length)}, variants)
 
 
@@ -205,6 +219,30 @@ def test_threshold(backend: Backend, channels: int, width: int, batch: int, pixe
     check(backend, one_node(ops.Threshold(), tensor_type, Constant.of(thresholds), falling), {"x": x})
 
 
+def images(rng: np.random.Generator, *shape: int) -> Array:
+    """8-bit pixels of all levels, or of so few that neighbours are often equal."""
+    lowest, levels = rng.choice(np.array([[0, 256], [0, 2], [254, 2], [100, 3]]))
+    return rng.integers(lowest, lowest + levels, shape).astype(np.uint8)
+
+
+@checked
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 4), seeds())
+def test_grayscale(backend: Backend, height: int, width: int, batch: int, seed: int) -> None:
+    x = images(np.random.default_rng(seed), batch, height, width, 3)
+    check(backend, one_node(ops.Grayscale(), TensorType((None, height, width, 3), Domain.UINT8)), {"x": x})
+
+
+@checked
+@example(1, 1, 1, 0)
+@example(1, 1, 3, 0)
+@example(1, 37, 2, 0)
+@example(37, 1, 2, 0)
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 4), seeds())
+def test_local_binary_pattern(backend: Backend, height: int, width: int, batch: int, seed: int) -> None:
+    x = images(np.random.default_rng(seed), batch, height, width, 1)
+    check(backend, one_node(ops.LocalBinaryPattern(), TensorType((None, height, width, 1), Domain.UINT8)), {"x": x})
+
+
 @checked
 @given(st.integers(1, 100), st.integers(1, 4), st.sampled_from(list(ops.SignOfZero)), seeds())
 def test_sign(backend: Backend, channels: int, batch: int, zero: ops.SignOfZero, seed: int) -> None:
@@ -256,6 +294,22 @@ def test_to_float(backend: Backend, domain: Domain, channels: int, batch: int, s
     else:
         x = rng.integers(0, 256, (batch, 5, channels)).astype(np.uint8)
     check(backend, one_node(ops.ToFloat(), TensorType((None, 5, channels), domain)), {"x": x})
+
+
+@checked
+@given(st.tuples(*[st.integers(1, 40)] * 3), st.booleans(), st.sampled_from(list(ops.SignOfZero)), seeds())
+def test_sign_of_planes(backend: Backend, sizes: tuple[int, ...], whole: bool, zero: ops.SignOfZero, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-3, 4, (2, *sizes)).astype(np.float32)
+    x[rng.random(x.shape) < 0.05] = np.nan
+    addend = Constant.of(rng.integers(-3, 4, 1 if whole else sizes[0]).astype(np.float32))
+    nodes = (
+        Node("t", ops.Transpose((0, 2, 3, 1)), ("x",), ("nhwc",)),
+        Node("a", ops.Arithmetic(ops.ArithmeticKind.ADD), ("nhwc", "c"), ("sum",)),
+        Node("s", ops.Sign(zero), ("sum",), ("y",)),
+    )
+    tensor_type = TensorType((None, *sizes), Domain.FLOAT32)
+    check(backend, Graph({"x": tensor_type}, nodes, ("y",), {"c": addend}), {"x": x})
 
 
 @checked

@@ -122,7 +122,9 @@ def session(backend: Backend) -> Iterator[InferenceSession]:
 
 
 @pytest.mark.parametrize(
-    "model", [*sorted(FIXTURES.glob("*.onnx")), REPOSITORY / "examples/vehicle/models/vehicle_threshold.onnx"], ids=str
+    "model",
+    [*sorted(FIXTURES.glob("*.onnx")), REPOSITORY / "examples/vehicle/models/vehicle_threshold.onnx"],
+    ids=lambda path: path.stem,
 )
 def test_inputs_and_outputs_are_described_as_onnx_runtime_does(model: Path) -> None:
     ours = InferenceSession(model, "numpy")
@@ -312,7 +314,12 @@ def test_input_of_the_model_may_be_called_pixels(backend: Backend, tmp_path: Pat
     with InferenceSession(path, backend.info.backend) as session:
         assert session.get_inputs()[0].name == "pixels"
         (found,) = session.run(None, {"pixels": x})
+        (timed,), _ = session.run_timed(None, {"pixels": x})
+        results = session.classify(PHOTOS[:3])
     np.testing.assert_array_equal(found, by_onnx_runtime(path, {"pixels": x})[0])
+    np.testing.assert_array_equal(timed, found)
+    with InferenceSession(exported(tmp_path, "N"), backend.info.backend) as usual:
+        assert results == usual.classify(PHOTOS[:3])
 
 
 # Times

@@ -46,7 +46,11 @@ def thresholded(conv: ops.BinaryConv, x: TensorType, weights: Constant, rng: np.
         "t": Constant.of(rng.integers(-20, 20, outputs).astype(np.int32)),
         "f": Constant.bits(rng.random(outputs) < 0.5),
     }
-    nodes = (Node("n", conv, ("x", "w"), ("acc",)), Node("t", ops.Threshold(), ("acc", "t", "f"), ("y",)))
+    nodes = (
+        Node("n", conv, ("x", "w"), ("acc",)),
+        Node("t", ops.Threshold(), ("acc", "t", "f"), ("bits",)),
+        Node("p", ops.BitPool(Window((2, 2), strides=(2, 2))), ("bits", "f"), ("y",)),
+    )
     return Graph({"x": x}, nodes, ("y",), constants)
 
 
@@ -68,6 +72,9 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
     for variant in ("default", "dense_segments", "dense_direct"):
         graph = graph_of(ops.BinaryDense(), TensorType((None, 700), Domain.BIT), weights(5, 700))
         yield variant, graph, {"x": bits(BATCH, 700)}
+    constants = {"w": weights(40, 700), "t": Constant.of(rng.integers(-9, 9, 40).astype(np.int32)), "f": weights(40)}
+    dense = (Node("d", ops.BinaryDense(), ("x", "w"), ("acc",)), Node("t", ops.Threshold(), ("acc", "t", "f"), ("y",)))
+    yield "default", Graph({"x": graph.inputs["x"]}, dense, ("y",), constants), {"x": bits(BATCH, 700)}
 
     real = TensorType((None, 6, 7, 5), Domain.FLOAT32)
     pixels = {"x": rng.normal(size=(BATCH, 6, 7, 5)).astype(np.float32)}
@@ -78,6 +85,13 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
     yield "default", graph_of(ops.Pad((1, 0, 2, 1), 0.5), real), pixels
     yield "default", graph_of(ops.Transpose((0, 3, 1, 2)), real), pixels
     yield "default", graph_of(ops.Sign(), real), pixels
+    planes = (
+        Node("t", ops.Transpose((0, 2, 3, 1)), ("x",), ("nhwc",)),
+        Node("a", ops.Arithmetic(ops.ArithmeticKind.ADD), ("nhwc", "c"), ("sum",)),
+        Node("s", ops.Sign(), ("sum",), ("y",)),
+    )
+    addend = {"c": Constant.of(rng.normal(size=6).astype(np.float32))}
+    yield "default", Graph({"x": real}, planes, ("y",), addend), pixels
     channel = Constant.of(rng.normal(size=5).astype(np.float32))
     yield "default", graph_of(ops.Arithmetic(ops.ArithmeticKind.MUL), real, channel), pixels
     x = TensorType((None, 6, 7, 40), Domain.BIT)
@@ -87,7 +101,11 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
     yield "default", graph_of(ops.Reshape((6 * 7 * 40,)), x), feeds
     levels = TensorType((None, 6, 7, 3), Domain.UINT8)
     t, f = Constant.of(np.array([0, 128, 256], dtype=np.int32)), weights(3)
-    yield "default", graph_of(ops.Threshold(), levels, t, f), {"x": rng.integers(0, 256, (2, 6, 7, 3), dtype=np.uint8)}
+    image = {"x": rng.integers(0, 256, (BATCH, 6, 7, 3), dtype=np.uint8)}
+    yield "default", graph_of(ops.Threshold(), levels, t, f), image
+    yield "default", graph_of(ops.Grayscale(), levels), image
+    gray = {"x": image["x"][..., :1].copy()}
+    yield "default", graph_of(ops.LocalBinaryPattern(), TensorType((None, 6, 7, 1), Domain.UINT8)), gray
 
 
 def stored(values: Array, tensor_type: TensorType) -> Array:

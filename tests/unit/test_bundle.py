@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
 
-from bnnrt import bundle
+from bnnrt import bundle, files
 from bnnrt.bundle import Bundle, Port, Provenance
 from bnnrt.errors import BundleError, OutputError
 from bnnrt.graph import Constant, Graph, Node
@@ -495,7 +495,7 @@ def test_a_full_disk_is_noticed_when_the_file_is_flushed(path: Path, monkeypatch
         real(name, mode).close()
         return real("/dev/full", "wb")
 
-    monkeypatch.setattr(bundle, "open", full, raising=False)
+    monkeypatch.setattr(files, "open", full, raising=False)
     with pytest.raises(OutputError, match="make room"):
         bundle.write(made(), path)
     assert not list(path.parent.iterdir())

@@ -15,6 +15,7 @@ from bnnrt.session import load_bundle
 
 VEHICLE = Path(__file__).parents[2] / "examples" / "vehicle"
 DEMO = VEHICLE / "demo.py"
+LABELS = sorted(folder.name for folder in (VEHICLE / "photos").iterdir() if folder.is_dir())
 
 
 def demo(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -38,7 +39,7 @@ def test_demo_prints_photos_kernels_and_device(tmp_path: Path) -> None:
     done = demo("--backend", "numpy", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    photos = [p for label in sorted(VEHICLE.glob("photos/*/")) for p in sorted(label.glob("*.jpg"))[:2]]
+    photos = [p for label in LABELS for p in sorted((VEHICLE / "photos" / label).glob("*.jpg"))[:2]]
     assert len(photos) == 12
 
     with InferenceSession(VEHICLE / "models" / "vehicle_threshold.onnx", "numpy") as session:
@@ -78,14 +79,13 @@ def test_shipped_model_is_small_and_labelled(tmp_path: Path) -> None:
     model = VEHICLE / "models" / "vehicle_threshold.onnx"
     assert model.stat().st_size < 2_500_000
     loaded = load_bundle(model)
-    labels = sorted(folder.name for folder in VEHICLE.glob("photos/*/"))
-    assert loaded.labels == tuple(labels)
-    assert [len(list((VEHICLE / "photos" / label).glob("*.jpg"))) for label in labels] == [20] * 6
+    assert loaded.labels == tuple(LABELS)
+    assert [len(list((VEHICLE / "photos" / label).glob("*.jpg"))) for label in LABELS] == [20] * 6
     bundle.write(loaded, tmp_path / "v.bnn")
     assert (tmp_path / "v.bnn").stat().st_size < 300_000
 
 
-@pytest.mark.parametrize("label", sorted(folder.name for folder in VEHICLE.glob("photos/*/")))
+@pytest.mark.parametrize("label", LABELS)
 def test_shipped_photos_are_of_the_block_that_training_never_saw(label: str) -> None:
     numbers = {int(photo.stem.removeprefix(label)) for photo in (VEHICLE / "photos" / label).glob("*.jpg")}
     assert numbers <= set(range(641, 721))

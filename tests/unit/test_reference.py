@@ -59,7 +59,7 @@ def run(op: ops.Op, x: Array, domain: Domain, *constants: Constant) -> Array:
     np.testing.assert_array_equal(x, before)
     out = graph.types["y"]
     assert found.shape == out.with_batch(len(x))
-    assert found.dtype == {FLOAT: np.float32, BIT: np.float32, INT: np.int32}[out.domain]
+    assert found.dtype == {FLOAT: np.float32, BIT: np.float32, INT: np.int32, PIXEL: np.uint8}[out.domain]
     return found
 
 
@@ -372,6 +372,32 @@ def test_reshape(sizes: tuple[int, ...], domain: Domain, seed: int) -> None:
         given_x = x.view(np.int32) if domain is INT else x
         found = run(ops.Reshape(shape), given_x, domain)
         np.testing.assert_array_equal(found, wanted.view(np.int32) if domain is INT else wanted)
+
+
+# Images
+
+
+@few
+@given(st.integers(1, 5), st.integers(1, 5), seeds)
+def test_grayscale(height: int, width: int, seed: int) -> None:
+    x = np.random.default_rng(seed).integers(0, 256, (2, height, width, 3)).astype(np.uint8)
+    found = run(ops.Grayscale(), x, PIXEL)
+    for n, row, column in np.ndindex(2, height, width):
+        red, green, blue = (int(value) for value in x[n, row, column])
+        assert found[n, row, column, 0] == (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16
+
+
+@few
+@given(st.integers(1, 5), st.integers(1, 5), st.sampled_from([2, 256]), seeds)
+def test_local_binary_pattern(height: int, width: int, levels: int, seed: int) -> None:
+    x = np.random.default_rng(seed).integers(0, levels, (2, height, width, 1)).astype(np.uint8)
+    found = run(ops.LocalBinaryPattern(), x, PIXEL)
+    clockwise = [(-1, -1), (-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1)]
+    for n, row, column in np.ndindex(2, height, width):
+        for channel, (down, right) in enumerate(clockwise[::3]):
+            inside = 0 <= row + down < height and 0 <= column + right < width
+            greater = inside and x[n, row + down, column + right, 0] > x[n, row, column, 0]
+            assert found[n, row, column, channel] == (1 if greater else -1)
 
 
 # Whole graphs

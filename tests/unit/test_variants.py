@@ -155,6 +155,7 @@ NETWORKS = [
     network(image(BIT, 40), (ops.BitPool(WINDOW), {"m": bits(40)})),
     network(image(FLOAT, 4), (ops.Conv(WINDOW), {"w": floats(6, 3, 3, 4)})),
     network(flat(FLOAT, 33), (ops.Dense(), {"w": floats(6, 33)})),
+    network(image(PIXEL, 3), (ops.Grayscale(), {}), (ops.LocalBinaryPattern(), {})),
     network(image(FLOAT, 4), (ops.MaxPool(WINDOW), {})),
     network(image(INT, 4), (ops.MaxPool(WINDOW), {})),
     network(image(FLOAT, 4), (ops.Pad((1, 2, 3, 4), -1.0), {})),
