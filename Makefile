@@ -15,7 +15,7 @@ unexport PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check-format format lint types imports pytest oclgrind fixtures dist clean
+.PHONY: help demo test check-format format lint types imports pytest oclgrind soak fixtures dist clean
 
 help:  ## List the targets and variables
 	@echo 'Targets:'
@@ -60,6 +60,10 @@ oclgrind: $(VENV)/.installed-dev  ## Check every OpenCL kernel for races and bad
 	    --max-errors 1000 --log oclgrind.log $(PY) tests/checkers/every_kernel.py --backend opencl --kind cpu
 	@if [ -s oclgrind.log ]; then head -50 oclgrind.log; exit 1; fi
 	@echo 'no race, no uninitialized and no out-of-bounds access'
+
+soak: $(VENV)/.installed-dev  ## Classify 200,000 images, one in fifty broken, then open 10,000 sessions (10 minutes)
+	$(PY) benchmarks/soak.py --output benchmarks/results/cpu/soak.json
+	$(PY) benchmarks/session_cycles.py --output benchmarks/results/cpu/session_cycles.json
 
 fixtures: $(VENV)/.installed-train  ## Rebuild the exported models that the tests read (installs PyTorch)
 	$(PY) tests/fixtures/build.py

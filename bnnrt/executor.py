@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bnnrt.backends.base import Backend, Extent, Launch
+from bnnrt.backends.base import Backend, DeviceArray, Extent, Launch
 from bnnrt.errors import BackendError
 from bnnrt.plan import ARENA, Plan
 
 __all__ = ["Executor", "KernelTiming"]
+
+Feed = npt.NDArray[Any] | DeviceArray
 
 # What the arena is filled with on request: as an accumulator, a word and a float it is a value that no test expects.
 _POISON = 0xA7
@@ -65,9 +67,18 @@ class Executor:
                 kernel = backend.compile(spec.code, spec.entry)
                 self._launches.append(backend.prepare(kernel, spec.grid, spec.block, args))
 
-    def _upload(self, feeds: Mapping[str, npt.NDArray[Any]]) -> None:
+    def _upload(self, feeds: Mapping[str, Feed]) -> None:
+        borrowed = False
         for name in self.plan.graph.inputs:
-            self._backend.upload(self._tensors[name], feeds[name])
+            feed = feeds[name]
+            if isinstance(feed, DeviceArray):
+                borrowed = True
+                self._backend.copy(feed.buffer, self._tensors[name], self.plan.placements[name].nbytes)
+            else:
+                self._backend.upload(self._tensors[name], feed)
+        if borrowed:
+            # The caller may write to its array as soon as this returns.
+            self._backend.synchronize()
 
     def _download(self) -> dict[str, npt.NDArray[Any]]:
         results = {}
@@ -77,20 +88,28 @@ class Executor:
             self._backend.download(self._tensors[name], results[name])
         return results
 
+    def _lend(self) -> dict[str, Any]:
+        """Copies of the outputs that stay on the device: the next run writes to the arena again."""
+        results = {}
+        for name in self.plan.graph.outputs:
+            place = self.plan.placements[name]
+            buffer = self._backend.alloc(place.nbytes)
+            self._backend.copy(self._tensors[name], buffer, place.nbytes)
+            results[name] = self._backend.lend(buffer, place.shape, place.dtype)
+        return results
+
     def poison(self) -> None:
         """Fill the arena with a pattern, so that a kernel that leaves something unwritten is found."""
         self._backend.upload(self._allocations[ARENA], np.full(self.plan.arena_bytes, _POISON, dtype=np.uint8))
 
-    def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-        """Outputs by name, as they are stored, for inputs as they are stored."""
+    def run(self, feeds: Mapping[str, Feed], *, on_device: bool = False) -> dict[str, Any]:
+        """Outputs by name, as they are stored, for inputs as they are stored; arrays of the host's or on the device."""
         self._upload(feeds)
         for launch in self._launches:
             launch()
-        return self._download()
+        return self._lend() if on_device else self._download()
 
-    def run_timed(
-        self, feeds: Mapping[str, npt.NDArray[Any]]
-    ) -> tuple[dict[str, npt.NDArray[Any]], list[KernelTiming]]:
+    def run_timed(self, feeds: Mapping[str, Feed]) -> tuple[dict[str, npt.NDArray[Any]], list[KernelTiming]]:
         """The same with the device's time of each launch, in order."""
         self._upload(feeds)
         specs = [(step, spec) for step in self.plan.steps for spec in step.launches]

@@ -21,11 +21,13 @@ __all__ = [
     "OPS",
     "Arithmetic",
     "ArithmeticKind",
+    "AveragePool",
     "BinaryConv",
     "BinaryDense",
     "BinaryWeightConv",
     "BinaryWeightDense",
     "BitPool",
+    "Clip",
     "Conv",
     "Dense",
     "Domain",
@@ -33,11 +35,15 @@ __all__ = [
     "LocalBinaryPattern",
     "MaxPool",
     "Op",
+    "PRelu",
     "Pad",
+    "Relu",
     "Reshape",
     "Shape",
+    "Sigmoid",
     "Sign",
     "SignOfZero",
+    "Softmax",
     "TensorType",
     "Threshold",
     "ToFloat",
@@ -177,7 +183,7 @@ def _pixels(op: Op, x: TensorType, channels: int) -> tuple[int | None, int, int]
     return n, h, w
 
 
-def _pooled(op: MaxPool | BitPool, x: TensorType) -> Shape:
+def _pooled(op: MaxPool | BitPool | AveragePool, x: TensorType) -> Shape:
     n, h, w, c = _image(op, x)
     out = op.window.output_size(h, w)
     if not op.window.sees_image(h, w):
@@ -409,6 +415,96 @@ class MaxPool(Op):
 
 
 @dataclass(frozen=True)
+class AveragePool(Op):
+    """ONNX AveragePool. Input: float32 [N, H, W, C].
+
+    The taps inside the image are summed from 0 over (row, column) in that order, and the sum is divided once, by the
+    number of taps that lie in the image or in ``counted_pads`` (top, left, bottom, right) rows and columns around it.
+    """
+
+    window: Window
+    counted_pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+    def __post_init__(self) -> None:
+        counted, pads = self.counted_pads, self.window.pads
+        if len(counted) != 4 or not all(0 <= c <= p for c, p in zip(counted, pads, strict=True)):
+            raise GraphError(f"AveragePool: counted pads {list(counted)} are not within the pads {list(pads)}")
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        _expect(self, inputs, _FLOAT32)
+        return (TensorType(_pooled(self, inputs[0]), Domain.FLOAT32),)
+
+
+@dataclass(frozen=True)
+class Relu(Op):
+    """ONNX Relu, float32: 0 where x < 0, else x. So -0.0 and NaN stay what they are."""
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        _expect(self, inputs, _FLOAT32)
+        return (inputs[0],)
+
+
+@dataclass(frozen=True)
+class PRelu(Op):
+    """ONNX PRelu and LeakyRelu: ``slope * x``, rounded, where x < 0, else x. NaN stays what it is.
+
+    Inputs: x float32 [..., C], slope float32 [C] or [1].
+    """
+
+    constant_inputs: ClassVar[tuple[int, ...]] = (1,)
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        _expect(self, inputs, _FLOAT32, _FLOAT32)
+        x, slope = inputs
+        if len(x.shape) < 2 or slope.shape not in ((1,), (x.channels,)):
+            raise GraphError(f"PRelu: slopes {slope} do not fit the {x.channels} channels of {x}")
+        return (x,)
+
+
+@dataclass(frozen=True)
+class Clip(Op):
+    """ONNX Clip, float32: y is ``minimum`` where x < minimum, else x; then ``maximum`` where y > maximum, else y.
+
+    NaN stays what it is. The bounds are float32 numbers.
+    """
+
+    minimum: float
+    maximum: float
+
+    def __post_init__(self) -> None:
+        if isnan(self.minimum) or isnan(self.maximum):
+            raise GraphError("Clip: a bound is no number")
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        _expect(self, inputs, _FLOAT32)
+        return (inputs[0],)
+
+
+@dataclass(frozen=True)
+class Sigmoid(Op):
+    """1 / (1 + exp(-x)), float32, each operation rounded; exp as :func:`bnnrt.reference.exponential` computes it."""
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        _expect(self, inputs, _FLOAT32)
+        return (inputs[0],)
+
+
+@dataclass(frozen=True)
+class Softmax(Op):
+    """Softmax over the last axis, float32 [..., C].
+
+    e = exp(x - m), where m is the greatest element (as in MaxPool, NaN is never greater); then e / s, where s is the sum
+    of e from 0 in order of channels. Each operation is rounded; exp is :func:`bnnrt.reference.exponential`.
+    """
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        _expect(self, inputs, _FLOAT32)
+        if len(inputs[0].shape) < 2:
+            raise GraphError(f"Softmax takes [N, ..., channels] and has {inputs[0]}")
+        return (inputs[0],)
+
+
+@dataclass(frozen=True)
 class Pad(Op):
     """ONNX Pad, constant mode, over rows and columns. Input: float32 [N, H, W, C]; ``pads`` as in :class:`Window`."""
 
@@ -494,19 +590,25 @@ OPS: dict[str, type[Op]] = {
     op.__name__: op
     for op in (
         Arithmetic,
+        AveragePool,
         BinaryConv,
         BinaryDense,
         BinaryWeightConv,
         BinaryWeightDense,
         BitPool,
+        Clip,
         Conv,
         Dense,
         Grayscale,
         LocalBinaryPattern,
         MaxPool,
+        PRelu,
         Pad,
+        Relu,
         Reshape,
+        Sigmoid,
         Sign,
+        Softmax,
         Threshold,
         ToFloat,
         Transpose,

@@ -17,11 +17,13 @@ from bnnrt.graph import Graph
 from bnnrt.ops import (
     Arithmetic,
     ArithmeticKind,
+    AveragePool,
     BinaryConv,
     BinaryDense,
     BinaryWeightConv,
     BinaryWeightDense,
     BitPool,
+    Clip,
     Conv,
     Dense,
     Domain,
@@ -29,17 +31,21 @@ from bnnrt.ops import (
     LocalBinaryPattern,
     MaxPool,
     Op,
+    PRelu,
     Pad,
+    Relu,
     Reshape,
+    Sigmoid,
     Sign,
     SignOfZero,
+    Softmax,
     Threshold,
     ToFloat,
     Transpose,
     Window,
 )
 
-__all__ = ["run"]
+__all__ = ["exponential", "pointwise", "run"]
 
 Array = npt.NDArray[Any]
 
@@ -68,6 +74,39 @@ def run(graph: Graph, feeds: Mapping[str, Array], *, everything: bool = False) -
         with np.errstate(all="ignore"):
             values[node.outputs[0]] = function(node.op, *(values[name] for name in node.inputs))
     return values if everything else {name: values[name] for name in graph.outputs}
+
+
+def pointwise(op: Op, *operands: Array) -> Array:
+    """One operator that treats every element alike, on arrays that broadcast."""
+    with np.errstate(all="ignore"):
+        return _FUNCTIONS[type(op)](op, *operands)
+
+
+# exp(r) for |r| <= ln(2) / 2 is 1 + r + r * r * p(r), where p has these coefficients, highest power first.
+_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+# ln(2) in two parts; a product of the first with an integer of 8 bits is exact.
+_LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
+_LOG2_E = np.float32(1.44269504)
+# exp is infinite beyond the first and 0 beyond the second.
+_EXP_GREATEST, _EXP_LEAST = np.float32(89), np.float32(-104)
+
+
+def exponential(x: Array) -> Array:
+    """exp of float32, off by less than 2 ulp: rounded float32 operations in a fixed order.
+
+    A library's own exp differs from one device to the next. x = n ln(2) + r, and exp(x) = 2**n exp(r).
+    """
+    x = np.where(x > _EXP_GREATEST, _EXP_GREATEST, np.where(x < _EXP_LEAST, _EXP_LEAST, x))
+    number = ~np.isnan(x)
+    n = np.trunc(np.where(number, x, 0) * _LOG2_E + np.where(x < 0, np.float32(-0.5), np.float32(0.5)))
+    r = x - n * _LN2_HIGH
+    r = r - n * _LN2_LOW
+    p = np.full_like(r, _EXP[0])
+    for coefficient in _EXP[1:]:
+        p = p * r + np.float32(coefficient)
+    y = p * (r * r) + r + np.float32(1)
+    result: Array = np.ldexp(y, n.astype(np.int32))
+    return result
 
 
 def _plus_minus(bits: Array) -> Array:
@@ -177,6 +216,51 @@ def _bit_pool(op: BitPool, x: Array, minimum: Array) -> Array:
     return np.where(minimum > 0, -_pool(op.window, -x, -1), _pool(op.window, x, -1))
 
 
+def _average_pool(op: AveragePool, x: Array) -> Array:
+    taps = _taps(x, op.window, 0.0)
+    total = np.zeros_like(taps[0])
+    for tap in taps:
+        total = total + tap
+    # The same windows over an image that is 1 wherever a tap counts.
+    counted = _padded(np.ones((1, *x.shape[1:3], 1), dtype=x.dtype), op.counted_pads, 1.0)
+    left_out = [p - c for p, c in zip(op.window.pads, op.counted_pads, strict=True)]
+    window = Window(op.window.kernel, op.window.strides, (*left_out,), op.window.dilations)  # type: ignore[arg-type]
+    count = sum(_taps(counted, window, 0.0), start=np.zeros(1, dtype=x.dtype))
+    result: Array = total / count
+    return result
+
+
+def _relu(op: Relu, x: Array) -> Array:
+    return np.where(x < 0, x.dtype.type(0), x)
+
+
+def _prelu(op: PRelu, x: Array, slope: Array) -> Array:
+    return np.where(x < 0, slope * x, x)
+
+
+def _clip(op: Clip, x: Array) -> Array:
+    minimum, maximum = x.dtype.type(op.minimum), x.dtype.type(op.maximum)
+    raised = np.where(x < minimum, minimum, x)
+    return np.where(raised > maximum, maximum, raised)
+
+
+def _sigmoid(op: Sigmoid, x: Array) -> Array:
+    result: Array = np.float32(1) / (np.float32(1) + exponential(-x))
+    return result
+
+
+def _softmax(op: Softmax, x: Array) -> Array:
+    greatest = np.full(x.shape[:-1], -np.inf, dtype=x.dtype)
+    for channel in range(x.shape[-1]):
+        greatest = np.where(x[..., channel] > greatest, x[..., channel], greatest)
+    powers = exponential(x - greatest[..., None])
+    total = np.zeros(x.shape[:-1], dtype=x.dtype)
+    for channel in range(x.shape[-1]):
+        total = total + powers[..., channel]
+    result: Array = powers / total[..., None]
+    return result
+
+
 def _arithmetic(op: Arithmetic, a: Array, b: Array) -> Array:
     function = {
         ArithmeticKind.ADD: np.add,
@@ -206,19 +290,25 @@ def _reshape(op: Reshape, x: Array) -> Array:
 
 _FUNCTIONS: dict[type[Op], Callable[..., Array]] = {
     Arithmetic: _arithmetic,
+    AveragePool: _average_pool,
     BinaryConv: _binary_conv,
     BinaryDense: _binary_dense,
     BinaryWeightConv: _real_conv,
     BinaryWeightDense: _real_dense,
     BitPool: _bit_pool,
+    Clip: _clip,
     Conv: _real_conv,
     Dense: _real_dense,
     Grayscale: _grayscale,
     LocalBinaryPattern: _local_binary_pattern,
     MaxPool: _max_pool,
+    PRelu: _prelu,
     Pad: _pad,
+    Relu: _relu,
     Reshape: _reshape,
+    Sigmoid: _sigmoid,
     Sign: _sign,
+    Softmax: _softmax,
     Threshold: _threshold,
     ToFloat: _to_float,
     Transpose: _transpose,

@@ -25,7 +25,7 @@ from bnnrt.backends import open_backend
 from bnnrt.backends.base import DeviceInfo
 from bnnrt.bundle import Bundle, Port
 from bnnrt.errors import BundleError, ImageError, InputError
-from bnnrt.executor import Executor, KernelTiming
+from bnnrt.executor import Executor, Feed, KernelTiming
 from bnnrt.graph import STORAGE, Graph
 from bnnrt.ops import TensorType
 from bnnrt.plan import Plan, make_plan
@@ -142,6 +142,11 @@ class InferenceSession:
         """The device that the session runs on."""
         return self._backend.info
 
+    @property
+    def queue(self) -> Any:
+        """What the session's work is enqueued on: ``pyopencl.CommandQueue``, ``pycuda.driver.Stream``, or None."""
+        return getattr(self._backend, "queue", None)
+
     def get_inputs(self) -> list[NodeArg]:
         """The ONNX model's inputs."""
         return _node_args(self._bundle.inputs)
@@ -150,24 +155,30 @@ class InferenceSession:
         """The ONNX model's outputs."""
         return _node_args(self._bundle.outputs)
 
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, npt.ArrayLike]) -> list[Array]:
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], *, outputs: str = "host") -> list[Any]:
         """Run the network once.
 
         Args:
             output_names: which outputs, in which order; ``None`` for all.
             feeds: an array for each input of the ONNX model, in its own layout; or, for a network that classifies
-                images, ``{"pixels": uint8 [N, H, W, C]}``.
+                images, ``{"pixels": uint8 [N, H, W, C]}``. Arrays that lie on the session's device stay there: on
+                CUDA by DLPack or ``__cuda_array_interface__``, on OpenCL a ``pyopencl.array.Array`` on
+                :attr:`queue`.
+            outputs: ``host`` for NumPy arrays, ``device`` for arrays on the device (on CUDA by the same two protocols,
+                on OpenCL as ``pyopencl.array.Array``).
 
         Raises InputError where a name, shape or dtype does not fit.
         """
+        if outputs not in ("host", "device"):
+            raise InputError(f"outputs cannot be {outputs}", "outputs", "use host or device")
         self._check_open()
         with self._lock:
             graph, arrays = self._checked(feeds)
             wanted = self._wanted(output_names)
-            batch = len(next(iter(arrays.values())))
+            batch = next(iter(arrays.values())).shape[0]
             if batch == 0:
                 return [_empty(graph.types[name]) for name in wanted]
-            results = self._executor(graph, batch).run(arrays)
+            results = self._executor(graph, batch).run(arrays, on_device=outputs == "device")
             return [results[name] for name in wanted]
 
     def run_timed(
@@ -178,7 +189,7 @@ class InferenceSession:
         with self._lock:
             graph, arrays = self._checked(feeds)
             wanted = self._wanted(output_names)
-            batch = len(next(iter(arrays.values())))
+            batch = next(iter(arrays.values())).shape[0]
             if batch == 0:
                 return self.run(output_names, feeds), []
             results, timings = self._executor(graph, batch).run_timed(arrays)
@@ -246,7 +257,8 @@ class InferenceSession:
         assert graph is not None  # classify_each
         with self._lock:
             self._check_open()
-            return self._executor(graph, len(pixels)).run({PIXELS: pixels})[graph.outputs[0]]
+            output: Array = self._executor(graph, len(pixels)).run({PIXELS: pixels})[graph.outputs[0]]
+            return output
 
     def _classification(self, output: Array) -> Classification:
         scores = _softmax(output)
@@ -265,7 +277,7 @@ class InferenceSession:
             raise InputError(f"there is no output {unknown[0]}", fix=f"choose among {', '.join(known)}")
         return output_names or known
 
-    def _checked(self, feeds: Mapping[str, npt.ArrayLike]) -> tuple[Graph, dict[str, Array]]:
+    def _checked(self, feeds: Mapping[str, npt.ArrayLike]) -> tuple[Graph, dict[str, Feed]]:
         """The graph that takes these feeds, and the feeds as arrays that fit it."""
         self._check_open()  # again: another thread may have closed it meanwhile
         own_name = any(port.name == PIXELS for port in self._bundle.inputs)
@@ -279,25 +291,35 @@ class InferenceSession:
         for name in feeds:
             if name not in names:
                 raise InputError(f"there is no input {name}", fix=f"the inputs are {', '.join(names)}")
-        arrays: dict[str, Array] = {}
+        arrays: dict[str, Feed] = {}
         batch: int | None = None
         for port in ports:
             if port.name not in feeds:
                 raise InputError("an input is missing", port.name, f"feed {', '.join(names)}")
-            try:
-                array = np.asarray(feeds[port.name])
-            except ValueError:
-                raise InputError("the feed is no array", port.name, f"give {port.dtype}") from None
+            array = self._array(port, feeds[port.name])
             if array.dtype != np.dtype(port.dtype):
                 raise InputError(f"the array is {array.dtype}", port.name, f"give {port.dtype}")
             wanted = graph.inputs[port.name].shape
-            fits = array.ndim == len(wanted) and all(w in (None, a) for w, a in zip(wanted, array.shape, strict=True))
-            if not fits or (batch is not None and len(array) != batch):
+            fits = len(array.shape) == len(wanted) and all(
+                w in (None, a) for w, a in zip(wanted, array.shape, strict=True)
+            )
+            if not fits or (batch is not None and array.shape[0] != batch):
                 shape = ", ".join("N" if w is None else str(w) for w in wanted)
                 raise InputError(f"the array has shape {list(array.shape)}", port.name, f"give [{shape}]")
-            batch = len(array)
+            batch = array.shape[0]
             arrays[port.name] = array
         return graph, arrays
+
+    def _array(self, port: Port, feed: Any) -> Feed:
+        """A feed as an array of the host's, or as one that lies on the device."""
+        try:
+            return self._backend.borrow(feed) or np.asarray(feed)
+        except InputError as e:
+            raise InputError(e.what, port.name, e.fix) from None
+        except (TypeError, ValueError):
+            raise InputError(
+                "the feed is no array that the backend can read", port.name, f"give {port.dtype}"
+            ) from None
 
     def _check_open(self) -> None:
         # Before the lock too: in a forked child it may be held by a thread that does not exist there.

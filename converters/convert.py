@@ -28,7 +28,7 @@ from bnnrt.ops import Domain
 from bnnrt.preprocess.pipeline import ImagePipeline
 from bnnrt.preprocess.schemes import InputBinarization
 
-__all__ = ["Options", "convert", "parse_labels"]
+__all__ = ["Options", "convert", "parse_labels", "pixel_binding"]
 
 BINARIZING: tuple[Pass, ...] = (KeepBits(), MergeZeroPads(), Binarize())
 FOLDING: tuple[Pass, ...] = (FoldThresholds(), KeepBits())
@@ -69,7 +69,7 @@ def convert(
     progress("cleaning up")
     model = clean(source.proto)
     recognise(model)
-    pixels = _pixel_input(model, options, source.path.name)
+    pixels = pixel_binding(model, options, source.path.name)
     progress("finding binary layers")
     graph, report = _network(import_graph(model))
     progress("starting from pixels")
@@ -105,7 +105,7 @@ def _network(imported: Imported) -> tuple[Graph, Report]:
     return graph, make_report(graph, imported.operators, zeros)
 
 
-def _pixel_input(model: ir.Model, options: Options, name: str) -> PixelInput | None:
+def pixel_binding(model: ir.Model, options: Options, name: str) -> PixelInput | None:
     """How pixels feed the model, which is called ``name``; None if it takes no images."""
     scaled = options.pixel_scale is not None or options.pixel_offset is not None
     if options.input_binarization is not None:

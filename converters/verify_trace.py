@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
+from bnnrt.converters import layout
 from bnnrt.converters.convert import BINARIZING, FOLDING
-from bnnrt.converters.draft import Array
+from bnnrt.converters.draft import Array, Draft
 from bnnrt.converters.importer import Imported, InputBinding, import_graph
 from bnnrt.converters.layout import Value
 from bnnrt.graph import Constant, Graph
 from bnnrt.ops import Reshape, ToFloat
 
 __all__ = ["Carried", "Trace", "bound_input", "carried", "differing_constants", "trace"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +76,7 @@ def carried(imported: Imported, visible: Collection[str]) -> dict[str, Carried]:
     return _spread(imported.graph, known)
 
 
-def _spread[T](graph: Graph, known: Mapping[str, T]) -> dict[str, T]:
+def _spread(graph: Graph, known: Mapping[str, T]) -> dict[str, T]:
     """ToFloat and Reshape hold the same numbers as what they read, in the same order."""
     spread = dict(known)
     for nodes in (graph.nodes, graph.nodes[::-1], graph.nodes):
@@ -112,9 +116,6 @@ def _same(one: Constant, other: Constant) -> bool:
 
 def bound_input(model: ir.Model, binding: InputBinding) -> tuple[Graph, str]:
     """A graph from the inputs of ``binding`` to the model's own first input, in ONNX's order, and that input's name."""
-    from bnnrt.converters import layout
-    from bnnrt.converters.draft import Draft
-
     draft = Draft(binding.inputs(model))
     name = model.graph.inputs[0].name or ""
     value = layout.in_onnx_order(draft, name, binding.bind(draft, model)[name])

@@ -21,6 +21,7 @@ __all__ = [
     "Backend",
     "Buffer",
     "Code",
+    "DeviceArray",
     "DeviceInfo",
     "DeviceKind",
     "Event",
@@ -89,6 +90,16 @@ class HostFunction:
 Code = KernelSource | HostFunction
 
 
+@dataclass(frozen=True, eq=False)
+class DeviceArray:
+    """An array of the caller's that lies on the device already. ``owner`` keeps its memory alive."""
+
+    buffer: Buffer
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    owner: object
+
+
 class Event(ABC):
     """A launch whose time the device measures."""
 
@@ -121,6 +132,21 @@ class Backend(ABC):
     @abstractmethod
     def download(self, buffer: Buffer, array: npt.NDArray[Any]) -> None:
         """Fill a host array from the start of ``buffer``, after all launches so far."""
+
+    @abstractmethod
+    def borrow(self, array: object) -> DeviceArray | None:
+        """An array that lies on a device, once it may be read; None for an array of the host's.
+
+        Raises InputError where it lies on another device, or its elements do not lie densely in C order.
+        """
+
+    @abstractmethod
+    def copy(self, source: Buffer, target: Buffer, nbytes: int) -> None:
+        """Copy on the device, after all launches so far."""
+
+    @abstractmethod
+    def lend(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype[Any]) -> object:
+        """What :meth:`alloc` gave, as an array of the caller's, which frees it when it goes."""
 
     @abstractmethod
     def compile(self, code: Code, entry: str) -> Kernel:

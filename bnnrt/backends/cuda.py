@@ -16,13 +16,26 @@ import numpy.typing as npt
 import pycuda.driver as cuda
 from pycuda.compiler import compile as nvcc
 
-from bnnrt.backends import nvrtc
-from bnnrt.backends.base import Backend, Buffer, Code, DeviceInfo, DeviceKind, Event, Extent, Kernel, Language, Launch
+from bnnrt.backends import cuda_driver as driver
+from bnnrt.backends import dlpack, nvrtc
+from bnnrt.backends.base import (
+    Backend,
+    Buffer,
+    Code,
+    DeviceArray,
+    DeviceInfo,
+    DeviceKind,
+    Event,
+    Extent,
+    Kernel,
+    Language,
+    Launch,
+)
 from bnnrt.backends.cache import default_cache
 from bnnrt.backends.source import KernelSource, assemble
-from bnnrt.errors import BackendError
+from bnnrt.errors import BackendError, InputError
 
-__all__ = ["CudaBackend", "devices"]
+__all__ = ["CudaArray", "CudaBackend", "devices"]
 
 # Tensors start where 128-bit loads of a whole warp may.
 _ALIGNMENT = 512
@@ -69,6 +82,43 @@ def _compile_nvcc(text: str, architecture: str) -> bytes:
     return cubin
 
 
+class CudaArray:
+    """An array on a CUDA device, lent by ``__cuda_array_interface__`` (version 3) and DLPack; frees its own memory."""
+
+    def __init__(self, backend: CudaBackend, buffer: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._backend, self._buffer = backend, buffer
+        self.shape, self.dtype = shape, dtype
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (int(self._buffer), False),
+            "strides": None,
+            # Whoever reads it on another stream waits for this one.
+            "stream": self._backend.queue.handle,
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return dlpack.CUDA, self._backend.index
+
+    def __dlpack__(self, *, stream: int | None = None, **options: object) -> object:
+        if stream != -1:  # -1: the consumer synchronizes by itself
+            self._backend.synchronize()
+        return dlpack.lend(dlpack.Lent(int(self._buffer), self.shape, self.dtype, self.__dlpack_device__(), owner=self))
+
+    def get(self) -> npt.NDArray[Any]:
+        """A copy in the host's memory."""
+        array = np.empty(self.shape, dtype=self.dtype)
+        self._backend.download(np.uintp(int(self._buffer)), array)
+        return array
+
+    def __del__(self) -> None:
+        self._backend.free_lent(self._buffer)
+
+
 class _TimedEvent(Event):
     def __init__(self, start: Any, end: Any) -> None:
         self._start, self._end = start, end
@@ -83,13 +133,14 @@ class CudaBackend(Backend):
 
     def __init__(self, info: DeviceInfo) -> None:
         self.info = info
-        index = int(info.backend.split(":")[1])
+        self.index = int(info.backend.split(":")[1])
         self._closed = False
+        self._lent = 0  # arrays that callers still have
         self._modules: dict[KernelSource, Any] = {}
         self._cache = default_cache()
         self._lock = threading.RLock()
         try:
-            device = cuda.Device(index)
+            device = cuda.Device(self.index)
             self._architecture = "sm_{}{}".format(*device.compute_capability())
             self._context = device.retain_primary_context()
         except cuda.Error as e:
@@ -160,6 +211,56 @@ class CudaBackend(Backend):
             self._stream.synchronize()
             array.reshape(-1).view(np.uint8)[...] = staging
 
+    @property
+    def queue(self) -> Any:
+        """The stream of all copies and launches."""
+        return self._stream
+
+    def borrow(self, array: object) -> DeviceArray | None:
+        if isinstance(array, np.ndarray):
+            return None
+        if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+            kind, index = array.__dlpack_device__()
+            if kind == dlpack.CPU:
+                return None
+            self._check_place(int(kind) in dlpack.ON_CUDA and index == self.index)
+            try:
+                # The owner makes our stream wait for what it is still writing.
+                lent = dlpack.read(array.__dlpack__(stream=self._stream.handle))
+            except (BufferError, RuntimeError) as e:
+                raise InputError(f"the array is not lent: {e}", "device array", "detach it from its graph") from None
+            return DeviceArray(np.uintp(lent.pointer), lent.shape, lent.dtype, lent.owner)
+        interface = getattr(array, "__cuda_array_interface__", None)
+        if interface is None:
+            return None
+        shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
+        strides = interface.get("strides")
+        if strides is not None and not dlpack.is_c_order(shape, tuple(s // dtype.itemsize for s in strides)):
+            raise InputError("the array is strided", "device array", "give a contiguous copy")
+        pointer = interface["data"][0]
+        with self._current():
+            driver.wait_for_stream(interface.get("stream"))
+            self._check_place(driver.device_of(pointer) in (self.index, None))
+        return DeviceArray(np.uintp(pointer), shape, dtype, array)
+
+    def _check_place(self, right: bool) -> None:
+        if not right:
+            raise InputError("the array lies on another device", "device array", f"move it to {self.info.backend}")
+
+    def copy(self, source: Buffer, target: Buffer, nbytes: int) -> None:
+        with self._current():
+            cuda.memcpy_dtod_async(int(target), int(source), nbytes, self._stream)
+
+    def lend(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype[Any]) -> object:
+        self._lent += 1
+        return CudaArray(self, buffer, shape, dtype)
+
+    def free_lent(self, buffer: Buffer) -> None:
+        """Free an array that was lent; the last one may outlive the session."""
+        self.free(buffer)
+        self._lent -= 1
+        self._release()
+
     def compile(self, code: Code, entry: str) -> Kernel:
         if not isinstance(code, KernelSource):
             raise BackendError(f"{entry} is no CUDA source", self.info.backend)
@@ -210,6 +311,12 @@ class CudaBackend(Backend):
         self.synchronize()
         with self._current():
             self._modules.clear()
-            del self._staging, self._stream
         self._closed = True
-        self._context.detach()
+        self._release()
+
+    def _release(self) -> None:
+        """Let go of the context once the session is closed and no caller has an array of it."""
+        if self._closed and not self._lent:
+            with self._current():
+                del self._staging, self._stream
+            self._context.detach()

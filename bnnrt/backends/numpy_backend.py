@@ -16,6 +16,7 @@ from bnnrt.backends.base import (
     Backend,
     Buffer,
     Code,
+    DeviceArray,
     DeviceInfo,
     DeviceKind,
     Event,
@@ -94,6 +95,15 @@ class NumpyBackend(Backend):
     def download(self, buffer: Buffer, array: npt.NDArray[Any]) -> None:
         octets = array.reshape(-1).view(np.uint8)
         octets[...] = buffer.reshape(-1).view(np.uint8)[: octets.size]
+
+    def borrow(self, array: object) -> DeviceArray | None:
+        return None  # the host's arrays are all there are
+
+    def copy(self, source: Buffer, target: Buffer, nbytes: int) -> None:
+        self.upload(target, source.reshape(-1).view(np.uint8)[:nbytes])
+
+    def lend(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype[Any]) -> object:
+        return self.view(buffer, 0, shape, dtype)
 
     def compile(self, code: Code, entry: str) -> Kernel:
         if not isinstance(code, HostFunction):

@@ -17,37 +17,50 @@ from bnnrt import packing
 from bnnrt.ops import (
     Arithmetic,
     ArithmeticKind,
+    AveragePool,
     BinaryConv,
     BinaryDense,
     BitPool,
+    Clip,
     Conv,
     Grayscale,
     LocalBinaryPattern,
     MaxPool,
+    PRelu,
     Pad,
+    Relu,
     Reshape,
+    Sigmoid,
     Sign,
     SignOfZero,
+    Softmax,
     Threshold,
     ToFloat,
     Transpose,
     Window,
 )
 from bnnrt.preprocess import binarize
+from bnnrt.reference import exponential
 
 __all__ = [
     "arithmetic",
+    "average_pool",
     "binary_conv",
     "binary_dense",
     "bit_pool",
+    "clip",
     "grayscale",
     "local_binary_pattern",
     "max_pool",
     "pad",
+    "prelu",
     "real_conv",
     "real_dense",
+    "relu",
     "reshape",
+    "sigmoid",
     "sign",
+    "softmax",
     "threshold",
     "to_float",
     "transpose",
@@ -162,6 +175,60 @@ def max_pool(op: MaxPool, x: Array, out: Array) -> None:
     out[...] = -np.inf if out.dtype == np.float32 else np.iinfo(np.int32).min
     for _, target, seen in _tap_views(x, out, op.window):
         np.copyto(target, seen, where=seen > target)
+
+
+def average_pool(op: AveragePool, x: Array, out: Array) -> None:
+    """x and out float32, [N, H, W, C] and [N, OH, OW, C]."""
+    out[...] = 0
+    for _, target, seen in _tap_views(x, out, op.window):
+        target += seen
+    out /= _counts(op, x.shape[1:3], out.shape[1:3])[..., None]
+
+
+def _counts(op: AveragePool, size: tuple[int, ...], out_size: tuple[int, ...]) -> Array:
+    """By how much each sum is divided, float32 [OH, OW]."""
+    inside = []
+    for axis in range(2):
+        first = np.arange(out_size[axis]) * op.window.strides[axis] - op.window.pads[axis]
+        taps = first[:, None] + np.arange(op.window.kernel[axis]) * op.window.dilations[axis]
+        before, after = op.counted_pads[axis], op.counted_pads[axis + 2]
+        inside.append(((taps >= -before) & (taps < size[axis] + after)).sum(axis=1))
+    return np.outer(*inside).astype(np.float32)
+
+
+def relu(op: Relu, x: Array, out: Array) -> None:
+    """x and out float32."""
+    np.copyto(out, x)
+    out[x < 0] = 0
+
+
+def prelu(op: PRelu, x: Array, slope: Array, out: Array) -> None:
+    """x and out float32 [..., C], slope float32 [C] or [1]."""
+    np.copyto(out, x)
+    with np.errstate(all="ignore"):
+        np.multiply(x, slope, out=out, where=x < 0)
+
+
+def clip(op: Clip, x: Array, out: Array) -> None:
+    """x and out float32."""
+    np.copyto(out, x)
+    out[x < np.float32(op.minimum)] = op.minimum
+    out[out > np.float32(op.maximum)] = op.maximum
+
+
+def sigmoid(op: Sigmoid, x: Array, out: Array) -> None:
+    """x and out float32."""
+    with np.errstate(all="ignore"):
+        np.divide(np.float32(1), np.float32(1) + exponential(-x), out=out)
+
+
+def softmax(op: Softmax, x: Array, out: Array) -> None:
+    """x and out float32 [..., C]."""
+    with np.errstate(all="ignore"):
+        greatest = np.fmax.reduce(x, axis=-1, keepdims=True, initial=-np.inf)
+        out[...] = exponential(x - greatest)
+        # Running sums add in order of channels; a plain sum would add in pairs.
+        out /= np.cumsum(out, axis=-1)[..., -1:]
 
 
 def arithmetic(op: Arithmetic, a: Array, b: Array, out: Array) -> None:

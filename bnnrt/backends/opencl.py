@@ -12,11 +12,24 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import pyopencl as cl
+import pyopencl.array as cl_array
 
-from bnnrt.backends.base import Backend, Buffer, Code, DeviceInfo, DeviceKind, Event, Extent, Kernel, Language, Launch
+from bnnrt.backends.base import (
+    Backend,
+    Buffer,
+    Code,
+    DeviceArray,
+    DeviceInfo,
+    DeviceKind,
+    Event,
+    Extent,
+    Kernel,
+    Language,
+    Launch,
+)
 from bnnrt.backends.cache import default_cache
 from bnnrt.backends.source import KernelSource, assemble
-from bnnrt.errors import BackendError
+from bnnrt.errors import BackendError, InputError
 
 __all__ = ["OpenCLBackend", "devices"]
 
@@ -153,6 +166,40 @@ class OpenCLBackend(Backend):
             cl.enqueue_copy(self._use(self._queue), array, buffer.allocation, src_offset=buffer.offset)
         except cl.Error as e:
             raise BackendError(f"the device failed: {e}", self.info.backend, "see the driver's log") from None
+
+    def borrow(self, array: object) -> DeviceArray | None:
+        if not isinstance(array, cl_array.Array):
+            return None
+        if array.context != self._context:
+            raise InputError("the array lies in another context", "device array", "make it on session.queue")
+        if not array.flags.c_contiguous:
+            raise InputError("the array is strided", "device array", "give a contiguous copy")
+        # Whatever writes it, on whichever queue, must have ended.
+        array.finish()
+        if array.queue is not None and array.queue != self._queue:
+            array.queue.finish()
+        memory = cast(cl.Buffer, array.base_data)
+        return DeviceArray(_Region(memory, array.offset, memory), array.shape, array.dtype, array)
+
+    def copy(self, source: Buffer, target: Buffer, nbytes: int) -> None:
+        cl.enqueue_copy(
+            self._use(self._queue),
+            target.allocation,
+            source.allocation,
+            byte_count=nbytes,
+            src_offset=source.offset,
+            dst_offset=target.offset,
+        )
+
+    def lend(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype[Any]) -> object:
+        # On other queues it could be read too early.
+        self.synchronize()
+        return cl_array.Array(self._queue, shape, dtype, data=buffer.allocation)
+
+    @property
+    def queue(self) -> cl.CommandQueue:
+        """The queue of untimed launches."""
+        return self._queue
 
     def compile(self, code: Code, entry: str) -> Kernel:
         if not isinstance(code, KernelSource):

@@ -9,7 +9,9 @@ DEVICE int binary_conv_at(const GLOBAL uint *RESTRICT x, const GLOBAL uint *REST
                           const GLOBAL int *RESTRICT spans, const GLOBAL uint *RESTRICT masks, Origin at, int output)
 {
     const int group = output / (OUTPUTS / GROUPS);
+#if MASKED || PAD_VALUE != 0
     const GLOBAL uint *mask = masks + group * TAP_WORDS;
+#endif
     const GLOBAL uint *w = weights + output * (KERNEL_H * KERNEL_W * TAP_WORDS);
     int differing = 0, length = 0;
     for (int ky = 0; ky < KERNEL_H; ++ky)

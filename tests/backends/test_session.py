@@ -332,12 +332,14 @@ def test_run_timed_times_the_kernels_of_the_plan(backend: Backend, variants: str
         (logits,), timings = session.run_timed(["logits"], {"pixels": pixels})
         plan = session.plan(len(pixels))
     np.testing.assert_array_equal(logits, LOGITS)
-    assert all(timing.microseconds > 0 for timing in timings)
+    # A CPU's timer may not see the shortest kernels.
+    assert all(timing.microseconds >= 0 for timing in timings)
+    assert sum(timing.microseconds for timing in timings) > 0
     launches = [(step, launch) for step in plan.steps for launch in step.launches]
     assert [(t.kernel, t.layer, t.variant, t.grid, t.block) for t in timings] == [
         (launch.entry, step.nodes[0].name, step.variant, launch.grid, launch.block) for step, launch in launches
     ]
-    assert len(timings) > 8
+    assert len(timings) >= 5
 
 
 def test_timed_and_untimed_runs_may_alternate(session: InferenceSession) -> None:
@@ -609,7 +611,8 @@ forking = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of forks i
 
 @forking
 def test_forked_child_is_refused(backend: Backend) -> None:
-    wanted = "InputError: the session was opened in another process: open it after the fork"
+    wanted = "InputError: the session was opened in another process: "
+    wanted += "open it there; start the process by spawn if this one has used a device"
     with InferenceSession(MODEL, backend.info.backend) as session:
         session.run(None, {"input": X})
         assert in_a_child(lambda: session.run(None, {"input": X})) == wanted

@@ -34,6 +34,8 @@ from bnnrt.ops import (
     ArithmeticKind,
     BinaryDense,
     Domain,
+    Grayscale,
+    LocalBinaryPattern,
     Op,
     Pad,
     Reshape,
@@ -311,6 +313,23 @@ def test_the_page_names_every_key(path: Path) -> None:
     check(document(path))
     version = ".".join(map(str, bundle.FORMAT_VERSION))
     assert f"version {version}" in page.splitlines()[0]
+
+
+@pytest.mark.parametrize("color", ["rgb", "bgr"])
+def test_luma_is_taken_of_red_green_and_blue(color: str) -> None:
+    whole = made()
+    assert whole.pixels is not None
+    nodes = (
+        Node("gray", Grayscale(), ("pixels",), ("luma",)),
+        Node("lbp", LocalBinaryPattern(), ("luma",), ("bits",)),
+        *whole.pixels.nodes[1:],
+    )
+    changes = {"pixels": whole.pixels.rebuilt(nodes), "pipeline": ImagePipeline(2, 2, color=color)}
+    if color == "rgb":
+        assert made(**changes).pixels is changes["pixels"]
+    else:
+        with pytest.raises(BundleError, match="luma of red, green, blue, and the pipeline gives bgr"):
+            made(**changes)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ FIXTURES = REPOSITORY / "tests" / "fixtures"
 MODEL = FIXTURES / "paper_dynamo.onnx"
 PHOTOS = sorted((REPOSITORY / "examples" / "vehicle" / "photos").glob("*/*.jpg"))[::8]
 LABELS = ["ant", "bee", "cow", "dog", "elk"]
-COMMANDS = ["classify", "convert", "devices", "eval", "inspect"]
+COMMANDS = ["classify", "convert", "devices", "eval", "inspect", "preview", "verify"]
 
 
 @dataclass(frozen=True)
@@ -328,7 +328,7 @@ def test_inspect_shows_the_plan(run: Run, labelled: Path, backend: str) -> None:
     done = run("inspect", labelled, "--plan", "--batch", 3, "--backend", backend)
     assert (done.status, done.err) == (0, "")
     assert "batch 3" in done.out
-    assert f"arena {plan.arena_bytes} bytes" in done.out
+    assert f"device memory {plan.device_bytes} bytes: arena {plan.arena_bytes}," in done.out
 
 
 def test_inspect_plans_a_fixed_batch(run: Run, tmp_path: Path) -> None:

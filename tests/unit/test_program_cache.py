@@ -246,13 +246,13 @@ def test_where_the_users_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert found is not None
         return found.folder
 
-    assert folder() == tmp_path / "chosen"
+    assert folder() == tmp_path / "chosen" / "programs"
     monkeypatch.delenv("BNNRT_CACHE_DIR")
-    assert folder() == tmp_path / "xdg" / "bnnrt"
+    assert folder() == tmp_path / "xdg" / "bnnrt" / "programs"
     monkeypatch.setenv("XDG_CACHE_HOME", "")
-    assert folder() == tmp_path / "home" / ".cache" / "bnnrt"
+    assert folder() == tmp_path / "home" / ".cache" / "bnnrt" / "programs"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert folder() == tmp_path / "home" / ".cache" / "bnnrt"
+    assert folder() == tmp_path / "home" / ".cache" / "bnnrt" / "programs"
     assert default_cache().limit > 1 << 20  # type: ignore[union-attr]
     monkeypatch.setenv("BNNRT_CACHE_DIR", "")
     assert default_cache() is None
@@ -326,7 +326,7 @@ def test_programs_come_from_the_cache_and_damaged_ones_are_compiled_again(record
     assert recorded.run() == (3, 0)
 
     damages: list[Callable[[Path], object]] = [cut, flip, Path.unlink]
-    paths = entries(tmp_path / "cache")
+    paths = entries(tmp_path / "cache" / "programs")
     for count in (1, 3):
         for path, damage in zip(paths[:count], damages[:count], strict=True):
             damage(path)
@@ -334,7 +334,7 @@ def test_programs_come_from_the_cache_and_damaged_ones_are_compiled_again(record
         assert recorded.run() == (3, 0)
 
     # Whole, but no binary that the driver takes.
-    cache = ProgramCache(tmp_path / "cache")
+    cache = ProgramCache(tmp_path / "cache" / "programs")
     for key, garbage in zip(list(recorded.hits), (b"", b"garbage", bytes(5000)), strict=True):
         cache.put(key, garbage)
     assert recorded.run()[1] == 3

@@ -166,6 +166,12 @@ NETWORKS = [
     network(image(PIXEL, 3), (ops.ToFloat(), {})),
     network(image(INT, 3), (ops.ToFloat(), {})),
     network(image(FLOAT, 4), (ops.Transpose((0, 3, 1, 2)), {})),
+    network(
+        image(FLOAT, 4),
+        (ops.Transpose((0, 2, 3, 1)), {}),
+        (ops.Arithmetic(ops.ArithmeticKind.ADD), {"c": floats(9)}),
+        (ops.Sign(), {}),
+    ),
 ]
 
 

@@ -1,0 +1,44 @@
+/* Softmax of rows [CHANNELS], one group of GROUP threads a row. The greatest element is subtracted first; powers are added
+ * up from 0 in order of channels, by one thread, GROUP of them at a time. Behind exponential.h.
+ *
+ * CHANNELS, GROUP.
+ */
+KERNEL softmax(const GLOBAL float *RESTRICT x, GLOBAL float *RESTRICT out)
+{
+    LOCAL_ARRAY(float, shared, GROUP);
+    LOCAL_ARRAY(float, total, 1);
+    const int thread = LOCAL_ID(0);
+    const GLOBAL float *row = x + GROUP_ID(0) * CHANNELS;
+    GLOBAL float *result = out + GROUP_ID(0) * CHANNELS;
+
+    float greatest = MINUS_INFINITY; /* NaN is never greater */
+    for (int c = thread; c < CHANNELS; c += GROUP)
+        if (row[c] > greatest)
+            greatest = row[c];
+    shared[thread] = greatest;
+    BARRIER();
+    for (int i = 0; i < GROUP; ++i)
+        if (shared[i] > greatest)
+            greatest = shared[i];
+    if (thread == 0)
+        total[0] = 0.0f;
+    BARRIER();
+
+    for (int start = 0; start < CHANNELS; start += GROUP) {
+        const int c = start + thread;
+        if (c < CHANNELS) {
+            shared[thread] = exponential(row[c] - greatest);
+            result[c] = shared[thread];
+        }
+        BARRIER();
+        if (thread == 0) {
+            float sum = total[0];
+            for (int i = 0; i < GROUP && start + i < CHANNELS; ++i)
+                sum += shared[i];
+            total[0] = sum;
+        }
+        BARRIER();
+    }
+    for (int c = thread; c < CHANNELS; c += GROUP)
+        result[c] = result[c] / total[0]; /* what this thread itself has written */
+}
