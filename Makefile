@@ -15,7 +15,8 @@ unexport PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check-format format lint types imports pytest oclgrind soak fixtures dist clean
+.PHONY: help demo test check-format format lint types imports cuda-compile cuda-table pytest oclgrind gpu-test \
+    gpu-sanitize soak fixtures dist clean
 
 help:  ## List the targets and variables
 	@echo 'Targets:'
@@ -27,11 +28,12 @@ help:  ## List the targets and variables
 	@echo '  BACKEND=           demo: numpy, opencl, opencl:cpu ... (empty: what the demo picks)'
 	@echo '  WORKERS=2          test, pytest: how many tests run at once'
 	@echo '  PYTEST_ARGS=       test, pytest: more arguments, as PYTEST_ARGS="-k bundle -x"'
+	@echo '  CHECK= MANIFEST=   gpu-test: a script and its list of models to run as well, on each device'
 
 demo: $(VENV)/.installed-demo  ## Convert the vehicle model, classify its photos on OpenCL, print the kernels' times
 	@$(PY) examples/vehicle/demo.py $(if $(BACKEND),--backend $(BACKEND))
 
-test: check-format lint types imports pytest  ## Formatting, lint, types, import rules and all tests
+test: check-format lint types imports cuda-compile pytest  ## Formatting, lint, types, import rules and all tests
 
 check-format: $(VENV)/.installed-dev  ## Complain about files that are not formatted
 	$(BIN)/ruff format --check .
@@ -49,6 +51,20 @@ types: $(VENV)/.installed-dev  ## Check types
 imports: $(VENV)/.installed-dev  ## Check who may import whom
 	$(BIN)/lint-imports
 
+# bnnrt writes the sources, and an environment of its own for each CUDA version compiles them.
+CUDA_SOURCES = build/cuda
+COMPILE_CUDA = tests/checkers/compile_cuda.py $(CUDA_SOURCES) --table tests/golden/cuda_resources.json
+
+NVRTC = $(VENV)-nvrtc12/.installed $(VENV)-nvrtc13/.installed
+
+cuda-compile: $(VENV)/.installed-dev $(NVRTC)  ## Compile every CUDA source, without a GPU; compare what kernels take
+	@$(PY) tests/checkers/cuda_sources.py $(CUDA_SOURCES)
+	@$(VENV)-nvrtc12/bin/python $(COMPILE_CUDA) $(UPDATE)
+	@$(VENV)-nvrtc13/bin/python $(COMPILE_CUDA) $(UPDATE)
+
+cuda-table:  ## Write tests/golden/cuda_resources.json anew, after a change to kernels
+	@$(MAKE) --no-print-directory cuda-compile UPDATE=--update
+
 # worksteal: the tests of a file stay on one worker as far as possible, and share their fixtures.
 pytest: $(VENV)/.installed-dev  ## Run the tests only
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
@@ -60,6 +76,12 @@ oclgrind: $(VENV)/.installed-dev  ## Check every OpenCL kernel for races and bad
 	    --max-errors 1000 --log oclgrind.log $(PY) tests/checkers/every_kernel.py --backend opencl --kind cpu
 	@if [ -s oclgrind.log ]; then head -50 oclgrind.log; exit 1; fi
 	@echo 'no race, no uninitialized and no out-of-bounds access'
+
+gpu-test: $(VENV)/.installed-gpu  ## Run the backend tests on every device of a machine with a GPU, and keep the result
+	$(PY) tests/checkers/gpu_test.py $(if $(MANIFEST),--check $(CHECK) --manifest $(MANIFEST))
+
+gpu-sanitize: $(VENV)/.installed-gpu  ## Run every CUDA kernel under compute-sanitizer, and keep the result
+	$(PY) tests/checkers/sanitize.py
 
 soak: $(VENV)/.installed-dev  ## Classify 200,000 images, one in fifty broken, then open 10,000 sessions (10 minutes)
 	$(PY) benchmarks/soak.py --output benchmarks/results/cpu/soak.json
@@ -73,12 +95,14 @@ dist: $(VENV)/.installed-dev  ## Build the sdist, and the wheel from it, into di
 	$(PY) -m build
 
 clean:  ## Remove the virtual environment, caches and build results
-	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+	rm -rf .venv .venv-nvrtc12 .venv-nvrtc13 build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .import_linter_cache .hypothesis .coverage
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 
 # One stamp for each set of extras: a later run installs again only if pyproject.toml or the interpreter is newer.
 $(VENV)/.installed-demo: EXTRAS = opencl,convert
 $(VENV)/.installed-dev: EXTRAS = opencl,convert,dev
+$(VENV)/.installed-gpu: EXTRAS = opencl,convert,dev,cuda
 $(VENV)/.installed-train: EXTRAS = opencl,convert,dev,train
 
 # The warning that is silenced says, in ten lines, what an editable installation is.
@@ -96,9 +120,20 @@ $(VENV)/.installed-dev: pyproject.toml $(PY)
 	$(install)
 	@touch $(VENV)/.installed-demo
 
+$(VENV)/.installed-gpu: pyproject.toml $(PY)
+	$(install)
+	@touch $(VENV)/.installed-demo $(VENV)/.installed-dev
+
 $(VENV)/.installed-train: pyproject.toml $(PY)
 	$(install)
 	@touch $(VENV)/.installed-demo $(VENV)/.installed-dev
+
+# Needs $(PY) only for its check of $(PYTHON).
+$(VENV)-nvrtc%/.installed: tests/checkers/nvrtc%.txt | $(PY)
+	@echo 'Installing NVRTC $* into $(VENV)-nvrtc$* ...'
+	@$(PYTHON) -m venv --clear $(VENV)-nvrtc$*
+	@$(VENV)-nvrtc$*/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<
+	@touch $@
 
 # Empty if $(PYTHON) can make the environment, else one line that says why not. Must run on any Python, 2.7 too.
 python-problem = $(shell $(PYTHON) -c 'import sys; \

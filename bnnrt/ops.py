@@ -493,8 +493,8 @@ class Sigmoid(Op):
 class Softmax(Op):
     """Softmax over the last axis, float32 [..., C].
 
-    e = exp(x - m), where m is the greatest element (as in MaxPool, NaN is never greater); then e / s, where s is the sum
-    of e from 0 in order of channels. Each operation is rounded; exp is :func:`bnnrt.reference.exponential`.
+    First e = exp(x - m), where m is the greatest element (as in MaxPool, NaN is never greater); then e / s, where s is
+    the sum of e from 0 in order of channels. Each operation is rounded; exp is :func:`bnnrt.reference.exponential`.
     """
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:

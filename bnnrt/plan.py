@@ -45,12 +45,13 @@ class Placement:
 
 @dataclass(frozen=True)
 class Step:
-    """One variant at work: its launches, and why the variants before it in the table were passed over."""
+    """One variant at work: its launches, why the variants before it in the table were passed over, and its notes."""
 
     nodes: tuple[Node, ...]
     variant: str
     launches: tuple[LaunchSpec, ...]
     passed_over: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +93,11 @@ def _chain(graph: Graph, readers: Mapping[str, list[Node]], first: Node, length:
 def _choose(
     graph: Graph, readers: Mapping[str, list[Node]], node: Node, batch: int, device: DeviceInfo, variants: str
 ) -> tuple[Variant, Site, list[tuple[str, str]]]:
-    passed_over: list[tuple[str, str]] = []
-    for variant in candidates(type(node.op), device.language, variants):
+    rows = candidates(type(node.op), device.language, variants)
+    # What was asked for by name, the paper's kernels among it, is not put off.
+    last = [v for v in rows if v.staged and not device.dedicated_local_memory and variants not in (v.name, "paper")]
+    passed_over = [(variant.name, "local memory is a part of main memory here") for variant in last]
+    for variant in (*(v for v in rows if v not in last), *last):
         chain = _chain(graph, readers, node, len(variant.ops))
         if chain is None or any(type(n.op) is not op for n, op in zip(chain, variant.ops, strict=True)):
             passed_over.append((variant.name, "the nodes after it do not match"))
@@ -101,7 +105,7 @@ def _choose(
         site = Site(graph, chain, batch, device)
         reason = variant.supports(site)
         if reason is None:
-            return variant, site, passed_over
+            return variant, site, [(name, why) for name, why in passed_over if name != variant.name]
         passed_over.append((variant.name, reason))
     reasons = "; ".join(f"{name}: {reason}" for name, reason in passed_over) or "no kernel for this operator"
     raise BackendError(
@@ -158,7 +162,7 @@ def make_plan(graph: Graph, device: DeviceInfo, batch: int, variants: str = "def
         variant, site, passed_over = _choose(graph, readers, node, batch, device, variants)
         code = variant.build(site)
         fused.update(n.outputs[0] for n in site.nodes)
-        steps.append(Step(site.nodes, variant.name, code.launches, tuple(passed_over)))
+        steps.append(Step(site.nodes, variant.name, code.launches, tuple(passed_over), code.notes))
         codes.append(code)
         sites.append(site)
 

@@ -31,8 +31,8 @@ from bnnrt.ops import (
     LocalBinaryPattern,
     MaxPool,
     Op,
-    PRelu,
     Pad,
+    PRelu,
     Relu,
     Reshape,
     Sigmoid,
@@ -99,9 +99,9 @@ def exponential(x: Array) -> Array:
     x = np.where(x > _EXP_GREATEST, _EXP_GREATEST, np.where(x < _EXP_LEAST, _EXP_LEAST, x))
     number = ~np.isnan(x)
     n = np.trunc(np.where(number, x, 0) * _LOG2_E + np.where(x < 0, np.float32(-0.5), np.float32(0.5)))
-    r = x - n * _LN2_HIGH
+    r: Array = x - n * _LN2_HIGH
     r = r - n * _LN2_LOW
-    p = np.full_like(r, _EXP[0])
+    p: Array = np.full_like(r, _EXP[0])
     for coefficient in _EXP[1:]:
         p = p * r + np.float32(coefficient)
     y = p * (r * r) + r + np.float32(1)
@@ -141,6 +141,8 @@ def _conv(x: Array, weights: Array, window: Window, groups: int, outside: float)
     out, _, _, per_group = weights.shape
     per_output = out // groups
     taps = _taps(x, window, outside)
+    # A tap that counts as 0 is left out, also where its weight is infinite.
+    used = _taps(np.ones((1, *x.shape[1:3], 1), dtype=np.bool_), window, outside != 0)
     total = np.zeros((*taps[0].shape[:3], out), dtype=x.dtype)
     for index, tap in enumerate(taps):
         row, column = divmod(index, window.kernel[1])
@@ -148,7 +150,7 @@ def _conv(x: Array, weights: Array, window: Window, groups: int, outside: float)
             for group in range(groups):
                 outputs = slice(group * per_output, (group + 1) * per_output)
                 seen = tap[..., group * per_group + channel, None]
-                total[..., outputs] += seen * weights[outputs, row, column, channel]
+                total[..., outputs] += np.where(used[index], seen * weights[outputs, row, column, channel], 0)
     return total
 
 

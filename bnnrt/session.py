@@ -27,7 +27,7 @@ from bnnrt.bundle import Bundle, Port
 from bnnrt.errors import BundleError, ImageError, InputError
 from bnnrt.executor import Executor, Feed, KernelTiming
 from bnnrt.graph import STORAGE, Graph
-from bnnrt.ops import TensorType
+from bnnrt.ops import Reshape, Softmax, TensorType
 from bnnrt.plan import Plan, make_plan
 from bnnrt.preprocess.images import ImageSource
 from bnnrt.preprocess.parallel import load_many
@@ -79,7 +79,7 @@ class NodeArg:
 class Classification:
     """What a network says of one image.
 
-    ``scores`` has the softmax of the model's output for each class, and ``score`` is that of ``label``.
+    ``scores`` has the softmax of the model's output for each class, or the output itself if the model ends in one, and ``score`` is that of ``label``.
     """
 
     label: str
@@ -101,6 +101,16 @@ def _softmax(logits: Array) -> Array:
     powers = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
     result: Array = powers / powers.sum(axis=-1, keepdims=True)
     return result
+
+
+def _ends_in_softmax(graph: Graph) -> bool:
+    """Whether the first output already holds the scores of the classes."""
+    producers = graph.producers()
+    node = producers.get(graph.outputs[0])
+    while node is not None and isinstance(node.op, Reshape):
+        node = producers.get(node.inputs[0])
+    # A softmax over a part of the classes is no score of all of them.
+    return node is not None and isinstance(node.op, Softmax) and len(graph.types[node.outputs[0]].shape) == 2
 
 
 class InferenceSession:
@@ -261,7 +271,8 @@ class InferenceSession:
             return output
 
     def _classification(self, output: Array) -> Classification:
-        scores = _softmax(output)
+        graph = self._bundle.pixels or self._bundle.model
+        scores = output.astype(np.float64) if _ends_in_softmax(graph) else _softmax(output)
         index = int(output.argmax())
         return Classification(
             label=self.labels[index],

@@ -17,7 +17,26 @@ import numpy.typing as npt
 from bnnrt import reference
 from bnnrt.converters.draft import Array
 from bnnrt.graph import Constant, Graph, Node
-from bnnrt.ops import Arithmetic, ArithmeticKind, Conv, Dense, Domain, MaxPool, Pad, Reshape, Sign, ToFloat, Transpose
+from bnnrt.ops import (
+    Arithmetic,
+    ArithmeticKind,
+    AveragePool,
+    Clip,
+    Conv,
+    Dense,
+    Domain,
+    MaxPool,
+    Op,
+    Pad,
+    PRelu,
+    Relu,
+    Reshape,
+    Sigmoid,
+    Sign,
+    Softmax,
+    ToFloat,
+    Transpose,
+)
 
 __all__ = ["Bounds", "bounds"]
 
@@ -26,6 +45,8 @@ TINY = 2.0**-149  # or by less than this where the result is subnormal
 LARGEST_EXACT = 2.0**24  # integers up to this are float32 numbers
 # Covers products of bounds with UNIT, which the formulas leave out, and the rounding of the bounds themselves.
 SLACK = 1 + 2.0**-20
+# An assumption, not derived: ONNX Runtime's own exp, within Sigmoid and Softmax, makes them wrong by no more than this.
+OF_EXP = 2.0**-20
 
 Bits = npt.NDArray[np.bool_]
 
@@ -220,8 +241,60 @@ def _error(graph: Graph, node: Node, found: Bounds, forced: Collection[str]) -> 
         return _alone(graph, Node(node.name, Pad(op.pads, 0.0), node.inputs, node.outputs), _errors_of(node, found))
     if isinstance(op, (MaxPool, Reshape, Transpose)):
         return _alone(graph, node, _errors_of(node, found))
+    rule = _RULES.get(type(op))
+    if rule is not None:
+        return rule(graph, node, found)
     moved = any(found.errors[name].any() for name in node.inputs if name not in graph.constants)
     return np.full(value.shape, np.inf if moved else 0.0)
+
+
+def _same_error(graph: Graph, node: Node, found: Bounds) -> Array:
+    """Relu and Clip move two numbers no further apart, and round nothing."""
+    return found.errors[node.inputs[0]]
+
+
+def _prelu_error(graph: Graph, node: Node, found: Bounds) -> Array:
+    error, slope = found.errors[node.inputs[0]], np.abs(graph.constants[node.inputs[1]].data.astype(np.float64))
+    result = np.abs(found.values[node.outputs[0]].astype(np.float64))
+    moved = error * np.maximum(slope, 1) + 2 * UNIT * result + 2 * TINY
+    return np.where(error == 0, 0.0, moved * SLACK)
+
+
+def _average_error(graph: Graph, node: Node, found: Bounds) -> Array:
+    assert isinstance(node.op, AveragePool)
+    x, error = found.values[node.inputs[0]], found.errors[node.inputs[0]]
+    taps = node.op.window.taps
+    size = _alone(graph, node, {node.inputs[0]: np.abs(x.astype(np.float64)) + error})
+    spread = _alone(graph, node, {node.inputs[0]: error})
+    gamma = (taps + 1) * UNIT / (1 - (taps + 1) * UNIT)
+    step = _lowest_bit(x.reshape(len(x), -1)).reshape(-1, 1, 1, 1)
+    exact = (spread == 0) & (size * taps * SLACK <= LARGEST_EXACT * step) & (step >= TINY)
+    return np.where(exact, 0.0, (spread + 2 * gamma * size + 2 * taps * TINY) * SLACK)
+
+
+def _sigmoid_error(graph: Graph, node: Node, found: Bounds) -> Array:
+    # Its slope is at most 1/4; our own error is below 8 roundings of numbers up to 1.
+    moved: Array = (found.errors[node.inputs[0]] / 4 + 8 * UNIT + OF_EXP) * SLACK
+    return moved
+
+
+def _softmax_error(graph: Graph, node: Node, found: Bounds) -> Array:
+    x = found.values[node.inputs[0]].astype(np.float64)
+    # The sum of the sizes of its slopes is 2 s (1 - s), at most 1/2; each difference x - m is rounded once.
+    spread = found.errors[node.inputs[0]].max(axis=-1, keepdims=True) / 2
+    far = np.minimum(np.ptp(x, axis=-1, keepdims=True), 104)
+    moved = (spread + 2 * UNIT * (x.shape[-1] + 8 + far) + OF_EXP) * SLACK
+    return np.broadcast_to(moved, x.shape)
+
+
+_RULES: Mapping[type[Op], Callable[[Graph, Node, Bounds], Array]] = {
+    AveragePool: _average_error,
+    Clip: _same_error,
+    PRelu: _prelu_error,
+    Relu: _same_error,
+    Sigmoid: _sigmoid_error,
+    Softmax: _softmax_error,
+}
 
 
 def _errors_of(node: Node, found: Bounds) -> dict[str, Array]:

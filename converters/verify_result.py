@@ -73,8 +73,8 @@ class SignResult:
 class OutputResult:
     """An output, over the images that were compared from end to end.
 
-    ``left_out``: images for which a bit flipped. ``differing``: elements that differ, within
-    ``bound``, which is the largest of the bounds; 0 says that every element had to be equal.
+    ``left_out``: images for which a bit flipped. ``differing``: elements that differ.
+    ``bound``: the largest of the bounds; 0 says that every element had to be equal.
     """
 
     name: str

@@ -240,7 +240,7 @@ class Sections:
                 apart = np.abs(found.astype(np.float64) - wanted)
             result.largest_difference = max(result.largest_difference, float(np.nanmax(apart[differing])))
             wrong = differing & ~(apart <= error)
-            result.differing += int((differing & ~wrong).sum())
+            result.differing += int(differing.sum())
             if wrong.any():
                 carried = Carried(name, Value.plain(name, ours[name].shape[1:]))
                 last = self._first + len(self._graph.nodes)

@@ -15,7 +15,7 @@ from bnnrt.backends import numpy_backend
 from bnnrt.backends.base import Backend, DeviceInfo, DeviceKind
 from bnnrt.errors import BackendError
 
-__all__ = ["devices", "open_backend", "select"]
+__all__ = ["absent", "devices", "open_backend", "select"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,16 @@ def devices() -> list[DeviceInfo]:
     return [*sorted(found, key=lambda info: kinds[info.kind]), numpy_backend.device()]
 
 
+def absent() -> dict[str, tuple[str, str]]:
+    """Backends without a device here: what is wrong, and what to do about it."""
+    found = {}
+    for name, family in _FAMILIES.items():
+        module = family.load()
+        if module is None or not module.devices():
+            found[name] = family.not_installed if module is None else family.no_device
+    return found
+
+
 def _matches(spec: str) -> Callable[[DeviceInfo], bool]:
     family, _, which = spec.partition(":")
     if which in ("gpu", "cpu"):
@@ -92,8 +102,7 @@ def select(spec: str) -> DeviceInfo:
     if any(info.backend.startswith(name) for info in present):
         others = ", ".join(info.backend for info in present)
         raise BackendError("there is no such device", spec, f"choose among {others}")
-    family = _FAMILIES[name]
-    what, fix = family.not_installed if family.load() is None else family.no_device
+    what, fix = absent()[name]
     raise BackendError(what, spec, fix)
 
 

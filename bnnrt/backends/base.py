@@ -72,6 +72,8 @@ class DeviceInfo:
     """Most work-items (threads) in a work-group (block)."""
     max_group_shape: Extent
     local_memory: int
+    dedicated_local_memory: bool
+    """Whether local memory is memory of its own; in some devices (Mali, CPUs) it is a part of main memory."""
     memory: int
     max_allocation: int
     alignment: int

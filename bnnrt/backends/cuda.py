@@ -66,6 +66,7 @@ def _describe(device: Any, index: int) -> DeviceInfo:
         max_group_size=device.max_threads_per_block,
         max_group_shape=(device.max_block_dim_x, device.max_block_dim_y, device.max_block_dim_z),
         local_memory=device.max_shared_memory_per_block,
+        dedicated_local_memory=True,
         memory=memory,
         max_allocation=memory,
         alignment=_ALIGNMENT,

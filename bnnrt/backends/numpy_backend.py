@@ -55,6 +55,7 @@ def device() -> DeviceInfo:
         max_group_size=1,
         max_group_shape=(1, 1, 1),
         local_memory=0,
+        dedicated_local_memory=False,
         memory=memory,
         max_allocation=memory,
         alignment=_ALIGNMENT,

@@ -26,8 +26,8 @@ from bnnrt.ops import (
     Grayscale,
     LocalBinaryPattern,
     MaxPool,
-    PRelu,
     Pad,
+    PRelu,
     Relu,
     Reshape,
     Sigmoid,
@@ -193,7 +193,8 @@ def _counts(op: AveragePool, size: tuple[int, ...], out_size: tuple[int, ...]) -
         taps = first[:, None] + np.arange(op.window.kernel[axis]) * op.window.dilations[axis]
         before, after = op.counted_pads[axis], op.counted_pads[axis + 2]
         inside.append(((taps >= -before) & (taps < size[axis] + after)).sum(axis=1))
-    return np.outer(*inside).astype(np.float32)
+    counts: Array = np.outer(*inside).astype(np.float32)
+    return counts
 
 
 def relu(op: Relu, x: Array, out: Array) -> None:

@@ -53,6 +53,7 @@ def _describe(device: cl.Device, backend: str) -> DeviceInfo:
         max_group_size=device.max_work_group_size,
         max_group_shape=(shape[0], shape[1], shape[2]),
         local_memory=device.local_mem_size,
+        dedicated_local_memory=device.local_mem_type == cl.device_local_mem_type.LOCAL,
         memory=device.global_mem_size,
         max_allocation=device.max_mem_alloc_size,
         # mem_base_addr_align is in bits; parts of a buffer must start at a multiple of it.

@@ -65,6 +65,7 @@ def _plan_document(plan: Plan) -> dict[str, Any]:
                 "operators": [type(node.op).__name__ for node in step.nodes],
                 "variant": step.variant,
                 "passed_over": [{"variant": name, "why": why} for name, why in step.passed_over],
+                "notes": list(step.notes),
                 "launches": [
                     {
                         "kernel": spec.entry,
@@ -86,6 +87,9 @@ def inspect(
     plan: Annotated[bool, typer.Option("--plan", help="Show the kernels that would run, and why.")] = False,
     batch: Annotated[int, typer.Option(min=1, help="Images at once, for --plan.")] = 1,
     backend: BackendOption = "auto",
+    variants: Annotated[
+        str, typer.Option(help="Kernels to prefer: default, paper, or the name of one; for --plan.")
+    ] = "default",
     as_json: JsonOption = False,
 ) -> None:
     """Show what is in a bundle: inputs, image pipeline, labels, layers; with [bold]--plan[/bold], its kernels.
@@ -104,7 +108,7 @@ def inspect(
     }
     if plan:
         fixed = next(iter(graph.inputs.values())).shape[0]
-        document["plan"] = _plan_document(make_plan(graph, select(backend), fixed or batch))
+        document["plan"] = _plan_document(make_plan(graph, select(backend), fixed or batch, variants))
     if as_json:
         print_json(document)
     else:
@@ -137,7 +141,7 @@ def _print_plan(plan: dict[str, Any]) -> None:
     title = f"Plan for {plan['backend']} ({plan['device']}), batch {plan['batch']}"
     rows = table(title, "layer", "variant", "kernel", "grid", "block", "local", "bytes", "why not another")
     for step in plan["steps"]:
-        why = "; ".join(f"{p['variant']}: {p['why']}" for p in step["passed_over"])
+        why = "; ".join([*(f"{p['variant']}: {p['why']}" for p in step["passed_over"]), *step["notes"]])
         layer = " + ".join(step["operators"])
         for spec in step["launches"] or [None]:
             if spec is None:

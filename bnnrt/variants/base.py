@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -22,6 +22,7 @@ __all__ = [
     "Site",
     "StepCode",
     "Variant",
+    "first_fit",
     "fits",
     "per_element",
     "stored_shape",
@@ -89,13 +90,15 @@ class LaunchSpec:
 class StepCode:
     """What a variant makes of a site: launches, constants packed for them, and scratch tensors between them.
 
-    A step without launches whose output is the same memory as its input has ``alias`` set.
+    A step without launches whose output is the same memory as its input has ``alias`` set. ``notes`` say where a launch
+    is smaller than the variant would have it, and why.
     """
 
     launches: tuple[LaunchSpec, ...]
     constants: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     scratch: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]] = field(default_factory=dict)
     alias: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def _always(site: Site) -> str | None:
@@ -104,7 +107,11 @@ def _always(site: Site) -> str | None:
 
 @dataclass(frozen=True)
 class Variant:
-    """A row of the table. ``supports`` gives None, or the reason why the variant cannot run a site."""
+    """A row of the table. ``supports`` gives None, or the reason why the variant cannot run a site.
+
+    A ``staged`` variant copies what several threads read from main memory to local memory: it gains nothing where that
+    is a part of main memory.
+    """
 
     name: str
     ops: tuple[type[Op], ...]
@@ -112,12 +119,40 @@ class Variant:
     build: Callable[[Site], StepCode]
     supports: Callable[[Site], str | None] = _always
     sets: frozenset[str] = frozenset({"default", "paper"})
+    staged: bool = False
+
+
+def _misfit(device: DeviceInfo, block: Extent, local_bytes: int) -> str | None:
+    """Which limit of the device a group of this shape exceeds, or None."""
+    for axis, (size, most) in enumerate(zip(block, device.max_group_shape, strict=True)):
+        if size > most:
+            return f"{size} work-items along axis {axis} are more than a group's {most}"
+    if prod(block) > device.max_group_size:
+        return f"{prod(block)} work-items are more than a group's {device.max_group_size}"
+    if local_bytes > device.local_memory:
+        return f"{local_bytes} bytes of local memory are more than a group's {device.local_memory}"
+    return None
 
 
 def fits(device: DeviceInfo, block: Extent, local_bytes: int = 0) -> bool:
     """Whether the device can run groups of this shape that use this much local memory."""
-    flat = all(size <= most for size, most in zip(block, device.max_group_shape, strict=True))
-    return flat and prod(block) <= device.max_group_size and local_bytes <= device.local_memory
+    return _misfit(device, block, local_bytes) is None
+
+
+def first_fit(
+    device: DeviceInfo, choices: Iterable[tuple[int, str, Extent, int]]
+) -> tuple[int | None, tuple[str, ...]]:
+    """The first of (number, what it is called, group, bytes of local memory) that the device can run.
+
+    Returns the number, or None where nothing fits; and for each choice before it the reason why it does not.
+    """
+    reasons: list[str] = []
+    for number, name, block, local_bytes in choices:
+        reason = _misfit(device, block, local_bytes)
+        if reason is None:
+            return number, tuple(reasons)
+        reasons.append(f"{name}: {reason}")
+    return None, tuple(reasons)
 
 
 def per_element(site: Site, entry: str, code: Code, args: tuple[str | int, ...], count: int) -> LaunchSpec:

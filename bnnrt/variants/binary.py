@@ -1,4 +1,4 @@
-"""Variants in C for convolutions and dense layers, binary and real."""
+"""Variants in C for binary convolutions and dense layers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ from bnnrt.backends.source import KernelSource
 from bnnrt.ops import (
     BinaryConv,
     BinaryDense,
-    BinaryWeightConv,
-    BinaryWeightDense,
-    Conv,
-    Dense,
     Domain,
     TensorType,
     Threshold,
     Window,
 )
-from bnnrt.variants.base import C_LANGUAGES, LaunchSpec, Site, StepCode, Variant, fits, per_element, window_defines
+from bnnrt.variants.base import (
+    C_LANGUAGES,
+    LaunchSpec,
+    Site,
+    StepCode,
+    Variant,
+    first_fit,
+    fits,
+    per_element,
+    window_defines,
+)
 
 __all__ = ["BINARY_VARIANTS", "patch_width"]
 
@@ -119,16 +125,19 @@ def _tile(window: Window, rows: int, out_width: int) -> tuple[int, int]:
     )
 
 
-def _segment_rows(site: Site) -> int | None:
-    """How many rows a work-group can cover on this device, or None where not even one fits."""
+def _segment_rows(site: Site) -> tuple[int | None, tuple[str, ...]]:
+    """How many whole output rows a work-group can cover on this device, or None; and why not more."""
     x, acc = site.type(site.node.inputs[0]), site.type(site.node.outputs[0])
     width = acc.with_batch(1)[2]
-    for rows in _SEGMENT_ROWS:
+
+    def local_bytes(rows: int) -> int:
         tile_rows, tile_columns = _tile(_conv(site).window, rows, width)
-        local = tile_rows * tile_columns * packing.words_for(x.channels) * 4
-        if fits(site.device, (width, rows, 1), local):
-            return rows
-    return None
+        return tile_rows * tile_columns * packing.words_for(x.channels) * 4
+
+    return first_fit(
+        site.device,
+        [(rows, f"S={rows} rows of W={width}", (width, rows, 1), local_bytes(rows)) for rows in _SEGMENT_ROWS],
+    )
 
 
 # Sides of the square of threads of the tiled product, largest first.
@@ -140,12 +149,10 @@ def _gemm_local(tile: int) -> int:
     return tile * (2 * tile + 1) * 4
 
 
-def _gemm_tile(site: Site) -> int | None:
-    """The largest tile that the device can run, or None."""
-    for tile in _GEMM_TILES:
-        if fits(site.device, (tile, tile, 1), _gemm_local(tile)):
-            return tile
-    return None
+def _gemm_tile(site: Site) -> tuple[int | None, tuple[str, ...]]:
+    """The largest tile that the device can run, or None; and why none larger."""
+    tiles = [(tile, f"tiles of {tile}x{tile}", (tile, tile, 1), _gemm_local(tile)) for tile in _GEMM_TILES]
+    return first_fit(site.device, tiles)
 
 
 def _patches_fit(site: Site) -> str | None:
@@ -154,18 +161,19 @@ def _patches_fit(site: Site) -> str | None:
         return "patches are not split into groups"
     if op.pad_value == 0 and any(op.window.pads):
         return "a packed patch has no zero"
-    if _segment_rows(site) is None:
-        return f"a whole output row is more than a work-group of {site.device.max_group_size} or its local memory"
-    if _gemm_tile(site) is None:
-        return "not even the smallest tile of a product fits a work-group or its local memory"
+    for size, reasons in (_segment_rows(site), _gemm_tile(site)):
+        if size is None:
+            return reasons[-1]
     return None
 
 
 def _patch_gemm(site: Site) -> StepCode:
     op = _conv(site)
     x, acc = site.type(site.node.inputs[0]), site.type(site.node.outputs[0])
-    rows = _segment_rows(site)
+    rows, fewer_rows = _segment_rows(site)
+    tile, smaller_tile = _gemm_tile(site)
     assert rows is not None  # _patches_fit
+    assert tile is not None
     _, out_height, out_width, outputs = acc.with_batch(site.batch)
     tile_rows, tile_columns = _tile(op.window, rows, out_width)
     width = patch_width(op.window.kernel)
@@ -195,8 +203,7 @@ def _patch_gemm(site: Site) -> StepCode:
         (out_width, rows, 1),
         local_bytes=tile_rows * tile_columns * words * 4,
     )
-    tile, pixels = _gemm_tile(site), site.batch * out_height * out_width
-    assert tile is not None  # _patches_fit
+    pixels = site.batch * out_height * out_width
     gemm = LaunchSpec(
         "xnor_gemm",
         KernelSource.of("common/xnor_gemm.h", TILE=tile, INNER=inner, OUTPUTS=outputs, LENGTH=length),
@@ -209,6 +216,7 @@ def _patch_gemm(site: Site) -> StepCode:
         (pack, gemm),
         {weights: packing.pack(by_channel, width)},
         {patches: ((pixels, inner), np.dtype(np.uint32))},
+        notes=(*fewer_rows, *smaller_tile),
     )
 
 
@@ -267,41 +275,14 @@ def _dense_direct(site: Site) -> StepCode:
     return StepCode((per_element(site, "binary_conv", source, args, site.count(site.output)),), constants)
 
 
-def _real_layer(site: Site) -> StepCode:
-    op = site.node.op
-    x, out = site.type(site.node.inputs[0]), site.type(site.output)
-    weights = site.constant(site.node.inputs[1])
-    if isinstance(op, Conv | BinaryWeightConv):
-        window, groups = op.window, op.groups
-    else:  # a dense layer is a 1x1 convolution of one pixel
-        window, groups = Window((1, 1)), 1
-        x = TensorType((None, 1, 1, x.channels), x.domain)
-        out = TensorType((None, 1, 1, out.channels), out.domain)
-    packed = weights.type.domain is Domain.BIT
-    source = KernelSource.of(
-        "common/window.h",
-        "common/real_conv.h",
-        **window_defines(window, x, out),
-        CHANNELS=x.channels,
-        GROUPS=groups,
-        OUTPUTS=out.channels,
-        WEIGHT_BITS=int(packed),
-        WEIGHT_WORDS=weights.data.shape[1] if packed else 0,
-    )
-    launch = per_element(site, "real_conv", source, (*site.node.inputs, site.output), site.count(site.output))
-    return StepCode((launch,))
-
-
 BINARY_VARIANTS: tuple[Variant, ...] = (
     Variant(
         "direct_threshold", (BinaryConv, Threshold), C_LANGUAGES, _direct_conv_threshold, sets=frozenset({"default"})
     ),
-    Variant("patch_gemm", (BinaryConv,), C_LANGUAGES, _patch_gemm, _patches_fit, sets=frozenset({"paper"})),
+    Variant(
+        "patch_gemm", (BinaryConv,), C_LANGUAGES, _patch_gemm, _patches_fit, sets=frozenset({"paper"}), staged=True
+    ),
     Variant("direct", (BinaryConv,), C_LANGUAGES, _direct_conv),
     Variant("dense_segments", (BinaryDense,), C_LANGUAGES, _dense_segments, _segments_fit),
     Variant("dense_direct", (BinaryDense,), C_LANGUAGES, _dense_direct),
-    Variant("real_conv", (BinaryWeightConv,), C_LANGUAGES, _real_layer),
-    Variant("real_conv", (Conv,), C_LANGUAGES, _real_layer),
-    Variant("real_dense", (BinaryWeightDense,), C_LANGUAGES, _real_layer),
-    Variant("real_dense", (Dense,), C_LANGUAGES, _real_layer),
 )

@@ -12,25 +12,33 @@ from bnnrt.backends.source import Define, KernelSource
 from bnnrt.ops import (
     Arithmetic,
     ArithmeticKind,
+    AveragePool,
     BitPool,
+    Clip,
     Domain,
     Grayscale,
     LocalBinaryPattern,
     MaxPool,
     Pad,
+    PRelu,
+    Relu,
     Reshape,
+    Sigmoid,
     Sign,
     SignOfZero,
+    Softmax,
     TensorType,
     Threshold,
     ToFloat,
     Transpose,
 )
-from bnnrt.variants.base import C_LANGUAGES, Site, StepCode, Variant, per_element, window_defines
+from bnnrt.variants.base import C_LANGUAGES, LaunchSpec, Site, StepCode, Variant, fits, per_element, window_defines
 
 __all__ = ["ELEMENTWISE_VARIANTS"]
 
 _C_TYPES = {Domain.UINT8: "uchar", Domain.INT32: "int", Domain.BIT: "uint", Domain.FLOAT32: "float"}
+# Threads that share a row of softmax, most first.
+_SOFTMAX_GROUPS = (64, 32, 16, 8, 4, 2, 1)
 _OPERATIONS = {ArithmeticKind.ADD: 0, ArithmeticKind.SUB: 1, ArithmeticKind.MUL: 2, ArithmeticKind.DIV: 3}
 
 
@@ -86,6 +94,48 @@ def _max_pool(site: Site) -> StepCode:
     )
 
 
+def _average_pool(site: Site) -> StepCode:
+    op = site.node.op
+    assert isinstance(op, AveragePool)
+    x, out = site.type(site.node.inputs[0]), site.type(site.output)
+    sides = ("COUNTED_TOP", "COUNTED_LEFT", "COUNTED_BOTTOM", "COUNTED_RIGHT")
+    defines = {**window_defines(op.window, x, out), **dict(zip(sides, op.counted_pads, strict=True))}
+    source = KernelSource.of("common/window.h", "common/average_pool.h", CHANNELS=x.channels, **defines)
+    return _step(site, "average_pool", source, *site.node.inputs)
+
+
+def _relu(site: Site) -> StepCode:
+    return _step(site, "relu", KernelSource.of("common/relu.h"), *site.node.inputs)
+
+
+def _prelu(site: Site) -> StepCode:
+    slopes = site.type(site.node.inputs[1]).channels
+    return _step(site, "prelu", KernelSource.of("common/prelu.h", SLOPES=slopes), *site.node.inputs)
+
+
+def _clip(site: Site) -> StepCode:
+    op = site.node.op
+    assert isinstance(op, Clip)
+    bounds = f"{site.output}:bounds"
+    step = _step(site, "clip", KernelSource.of("common/clip.h"), site.node.inputs[0], bounds)
+    return StepCode(step.launches, {bounds: np.array([op.minimum, op.maximum], dtype=np.float32)})
+
+
+def _sigmoid(site: Site) -> StepCode:
+    source = KernelSource.of("common/exponential.h", "common/sigmoid.h")
+    return _step(site, "sigmoid", source, *site.node.inputs)
+
+
+def _softmax(site: Site) -> StepCode:
+    channels = site.type(site.output).channels
+    group = next(size for size in _SOFTMAX_GROUPS if size == 1 or fits(site.device, (size, 1, 1), 4 * (size + 1)))
+    source = KernelSource.of("common/exponential.h", "common/softmax.h", CHANNELS=channels, GROUP=group)
+    rows = site.count(site.output) // channels
+    args = (site.node.inputs[0], site.output)
+    launch = LaunchSpec("softmax", source, args, (rows, 1, 1), (group, 1, 1), local_bytes=4 * (group + 1))
+    return StepCode((launch,))
+
+
 def _broadcast(operand: TensorType, out: TensorType) -> int:
     """How arithmetic.h reads an operand: whole, one a channel, or a single number."""
     if operand.shape == out.shape:
@@ -110,8 +160,8 @@ def _arithmetic(site: Site) -> StepCode:
 
 def _exact_division(site: Site) -> str | None:
     op = site.node.op
-    assert isinstance(op, Arithmetic)
-    if op.kind is ArithmeticKind.DIV and not site.device.exact_division:
+    divides = not isinstance(op, Arithmetic) or op.kind is ArithmeticKind.DIV
+    if divides and not site.device.exact_division:
         return "the device's float32 division is not correctly rounded"
     return None
 
@@ -211,13 +261,19 @@ ELEMENTWISE_VARIANTS: tuple[Variant, ...] = (
     # First, since moving nothing is best; every language can.
     Variant("same_memory", (Reshape,), tuple(Language), _alias, _same_memory),
     Variant("arithmetic", (Arithmetic,), C_LANGUAGES, _arithmetic, _exact_division),
+    Variant("average_pool", (AveragePool,), C_LANGUAGES, _average_pool, _exact_division),
     Variant("bit_pool", (BitPool,), C_LANGUAGES, _bit_pool),
+    Variant("clip", (Clip,), C_LANGUAGES, _clip),
     Variant("grayscale", (Grayscale,), C_LANGUAGES, _grayscale),
     Variant("lbp", (LocalBinaryPattern,), C_LANGUAGES, _lbp),
     Variant("max_pool", (MaxPool,), C_LANGUAGES, _max_pool),
     Variant("pad", (Pad,), C_LANGUAGES, _pad),
+    Variant("prelu", (PRelu,), C_LANGUAGES, _prelu),
+    Variant("relu", (Relu,), C_LANGUAGES, _relu),
     Variant("repack", (Reshape,), C_LANGUAGES, _repack),
+    Variant("sigmoid", (Sigmoid,), C_LANGUAGES, _sigmoid, _exact_division),
     Variant("sign", (Sign,), C_LANGUAGES, _sign),
+    Variant("softmax", (Softmax,), C_LANGUAGES, _softmax, _exact_division),
     Variant("threshold", (Threshold,), C_LANGUAGES, _threshold),
     Variant("to_float", (ToFloat,), C_LANGUAGES, _to_float),
     Variant("sign_planes", (Transpose, Arithmetic, Sign), C_LANGUAGES, _sign_planes, _adds_to_planes),

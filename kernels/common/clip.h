@@ -1,6 +1,6 @@
 /* At least bounds[0], then at most bounds[1]: NaN stays what it is. One thread an element.
  */
-KERNEL clip_to_bounds(const GLOBAL float *RESTRICT x, const GLOBAL float *RESTRICT bounds, GLOBAL float *RESTRICT out, int count)
+KERNEL clip(const GLOBAL float *RESTRICT x, const GLOBAL float *RESTRICT bounds, GLOBAL float *RESTRICT out, int count)
 {
     const int id = GLOBAL_ID(0);
     if (id >= count)

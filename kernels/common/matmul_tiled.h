@@ -4,14 +4,14 @@
  * changes no sum that started from 0. Behind weight_matrix.h.
  *
  * TILE, ROWS, COLUMNS, INNER, OUTPUTS, WEIGHT_BITS, OUTPUT_WORDS. Launched over
- * [ceil(OUTPUTS / (COLUMNS * TILE)), ceil(rows / (ROWS * TILE))] groups.
+ * [ceil(rows / (ROWS * TILE)), ceil(OUTPUTS / (COLUMNS * TILE))] groups.
  */
 KERNEL matmul_tiled(const GLOBAL float *RESTRICT a, const GLOBAL WEIGHT *RESTRICT b, GLOBAL float *RESTRICT out, int rows)
 {
     LOCAL_ARRAY(float, tile_a, ROWS * TILE * TILE);
     LOCAL_ARRAY(float, tile_b, TILE * COLUMNS * TILE);
     const int tx = LOCAL_ID(0), ty = LOCAL_ID(1);
-    const int first_row = GROUP_ID(1) * ROWS * TILE + ty, first_output = GROUP_ID(0) * COLUMNS * TILE + tx;
+    const int first_row = GROUP_ID(0) * ROWS * TILE + ty, first_output = GROUP_ID(1) * COLUMNS * TILE + tx;
     float total[ROWS * COLUMNS];
     for (int i = 0; i < ROWS * COLUMNS; ++i)
         total[i] = 0.0f;

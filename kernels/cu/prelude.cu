@@ -10,6 +10,7 @@ typedef unsigned int uint;
 #define RESTRICT __restrict__
 #define BARRIER() __syncthreads()
 #define MINUS_INFINITY __int_as_float(0xff800000)
+#define FLOAT_OF_BITS(bits) __int_as_float(bits)
 #define POPCOUNT(word) __popc(word)
 
 #define AXIS_0(v) ((int)v.x)

@@ -28,7 +28,11 @@ checked = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 conv_variants = pytest.mark.parametrize("variants", ["default", "paper", "conv_lanes", "direct_threshold", "direct"])
+real_variants = pytest.mark.parametrize(
+    "variants", ["default", "real_conv", "real_dense", "matmul_naive", "matmul_tiled", "matmul_two", "matmul_blocks"]
+)
 dense_variants = pytest.mark.parametrize("variants", ["default", "dense_segments", "dense_direct"])
+WINDOW = Window((3, 3), pads=(1, 1, 1, 1))
 
 
 def as_stored(values: Array, tensor_type: TensorType) -> Array:
@@ -152,30 +156,50 @@ def reals(rng: np.random.Generator, *shape: int) -> Array:
     return np.where(rng.random(shape) < 0.1, rng.choice(special, shape), x)
 
 
+@real_variants
 @checked
-@given(windows(), st.integers(1, 40), st.sampled_from([1, 1, 2]), st.booleans(), st.integers(1, 3), seeds())
+@example((Window((1, 1)), 9, 8), 19, 1, False, 3, 1)  # no patches to be made
+@given(windows(), st.integers(1, 40), st.sampled_from([1, 1, 1, 2]), st.booleans(), st.integers(1, 3), seeds())
 def test_real_conv(
-    backend: Backend, shape: tuple[Window, int, int], channels: int, groups: int, packed: bool, batch: int, seed: int
+    backend: Backend,
+    variants: str,
+    shape: tuple[Window, int, int],
+    channels: int,
+    groups: int,
+    packed: bool,
+    batch: int,
+    seed: int,
 ) -> None:
     window, height, width = shape
     rng = np.random.default_rng(seed)
-    outputs = groups * int(rng.integers(1, 20))
+    outputs = groups * int(rng.integers(1, 40))
     weights = bits(rng, outputs, *window.kernel, channels)
     constant = Constant.bits(weights > 0) if packed else Constant.of(reals(rng, *weights.shape).clip(-1e6, 1e6))
     op = ops.BinaryWeightConv(window, groups) if packed else ops.Conv(window, groups)
     graph = one_node(op, TensorType((None, height, width, channels * groups), Domain.FLOAT32), constant)
-    check(backend, graph, {"x": reals(rng, batch, height, width, channels * groups).clip(-1e6, 1e6)})
+    check(backend, graph, {"x": reals(rng, batch, height, width, channels * groups).clip(-1e6, 1e6)}, variants)
 
 
+def test_weights_that_are_not_finite_leave_outside_taps_out(backend: Backend) -> None:
+    """0 times infinity is no 0, so patches padded with 0 will not do."""
+    weights = np.full((2, 3, 3, 1), np.inf, dtype=np.float32)
+    graph = one_node(ops.Conv(WINDOW), TensorType((None, 4, 4, 1), Domain.FLOAT32), Constant.of(weights))
+    for variants in ("default", "matmul_naive", "matmul_tiled"):
+        check(backend, graph, {"x": np.ones((1, 4, 4, 1), dtype=np.float32)}, variants)
+
+
+@real_variants
 @checked
-@given(st.integers(1, 300), st.integers(1, 50), st.booleans(), st.integers(1, 4), seeds())
-def test_real_dense(backend: Backend, length: int, outputs: int, packed: bool, batch: int, seed: int) -> None:
+@given(st.integers(1, 300), st.integers(1, 50), st.booleans(), st.integers(1, 40), seeds())
+def test_real_dense(
+    backend: Backend, variants: str, length: int, outputs: int, packed: bool, batch: int, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     weights = reals(rng, outputs, length).clip(-1e6, 1e6)
     constant = Constant.bits(weights > 0) if packed else Constant.of(weights)
     op = ops.BinaryWeightDense() if packed else ops.Dense()
     graph = one_node(op, TensorType((None, length), Domain.FLOAT32), constant)
-    check(backend, graph, {"x": reals(rng, batch, length).clip(-1e6, 1e6)})
+    check(backend, graph, {"x": reals(rng, batch, length).clip(-1e6, 1e6)}, variants)
 
 
 @checked
@@ -203,6 +227,53 @@ def test_max_pool(
         x[rng.random(size) < 0.05] = np.nan
     tensor_type = TensorType((None, *size[1:]), Domain.INT32 if integer else Domain.FLOAT32)
     check(backend, one_node(ops.MaxPool(window), tensor_type), {"x": x})
+
+
+@checked
+@given(windows(), st.integers(1, 40), st.sampled_from(["none", "all", "some"]), st.integers(1, 3), seeds())
+def test_average_pool(
+    backend: Backend, shape: tuple[Window, int, int], channels: int, counted: str, batch: int, seed: int
+) -> None:
+    window, height, width = shape
+    rng = np.random.default_rng(seed)
+    assume(window.sees_image(height, width))
+    share = {"none": [0] * 4, "all": [1] * 4, "some": [1, 0, 0, 1]}[counted]
+    top, left, bottom, right = (p * s for p, s in zip(window.pads, share, strict=True))
+    op = ops.AveragePool(window, (top, left, bottom, right))
+    graph = one_node(op, TensorType((None, height, width, channels), Domain.FLOAT32))
+    check(backend, graph, {"x": with_nan(rng, reals(rng, batch, height, width, channels))})
+
+
+def with_nan(rng: np.random.Generator, x: Array) -> Array:
+    x[rng.random(x.shape) < 0.03] = np.nan
+    return x
+
+
+@checked
+@given(st.integers(1, 40), st.integers(1, 3), st.booleans(), seeds())
+def test_activations(backend: Backend, channels: int, batch: int, shared: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tensor_type = TensorType((None, 2, 3, channels), Domain.FLOAT32)
+    x = {"x": with_nan(rng, reals(rng, batch, 2, 3, channels))}
+    low, high = (float(bound) for bound in rng.normal(size=2).astype(np.float32))
+    slopes = Constant.of(reals(rng, 1 if shared else channels))
+    check(backend, one_node(ops.Relu(), tensor_type), x)
+    check(backend, one_node(ops.PRelu(), tensor_type, slopes), x)
+    for bounds in ((low, high), (0.0, 6.0), (-0.0, 3.4028234663852886e38), (-1.0, 1.0)):
+        check(backend, one_node(ops.Clip(*bounds), tensor_type), x)
+
+
+@checked
+@given(st.integers(1, 200), st.integers(1, 5), seeds())
+def test_sigmoid_and_softmax(backend: Backend, channels: int, batch: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    # From powers that are 1 to such as are subnormal or 0.
+    x = rng.normal(size=(batch, 3, channels)).astype(np.float32) * np.float32(rng.choice([0.1, 3, 50]))
+    special = np.array([0, -0.0, np.inf, -np.inf, np.nan, 3e38], dtype=np.float32)
+    rows = rng.random((batch, 3, 1)) < 0.3
+    x = np.where(rows & (rng.random(x.shape) < 0.3), rng.choice(special, x.shape), x)
+    for op in (ops.Sigmoid(), ops.Softmax()):
+        check(backend, one_node(op, TensorType((None, 3, channels), Domain.FLOAT32)), {"x": x})
 
 
 @checked

@@ -47,6 +47,7 @@ DEVICE = DeviceInfo(
     max_group_size=1024,
     max_group_shape=(1024, 1024, 64),
     local_memory=48 << 10,
+    dedicated_local_memory=True,
     memory=4 << 30,
     max_allocation=4 << 30,
     alignment=512,

@@ -81,7 +81,14 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
     yield "default", graph_of(ops.BinaryWeightConv(WINDOW), real, weights(4, 3, 2, 5)), pixels
     kernel = Constant.of(rng.normal(size=(4, 3, 2, 5)).astype(np.float32))
     yield "default", graph_of(ops.Conv(WINDOW), real, kernel), pixels
+    for variant in ("real_conv", "matmul_naive", "matmul_tiled", "matmul_two", "matmul_blocks"):
+        yield variant, graph_of(ops.BinaryWeightConv(WINDOW), real, weights(4, 3, 2, 5)), pixels
+        yield variant, graph_of(ops.Conv(WINDOW), real, kernel), pixels
     yield "default", graph_of(ops.MaxPool(WINDOW), real), pixels
+    yield "default", graph_of(ops.AveragePool(WINDOW, (1, 0, 0, 1)), real), pixels
+    for op in (ops.Relu(), ops.Clip(-0.5, 0.5), ops.Sigmoid(), ops.Softmax()):
+        yield "default", graph_of(op, real), pixels
+    yield "default", graph_of(ops.PRelu(), real, Constant.of(rng.normal(size=5).astype(np.float32))), pixels
     yield "default", graph_of(ops.Pad((1, 0, 2, 1), 0.5), real), pixels
     yield "default", graph_of(ops.Transpose((0, 3, 1, 2)), real), pixels
     yield "default", graph_of(ops.Sign(), real), pixels

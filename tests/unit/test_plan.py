@@ -44,6 +44,7 @@ GPU = DeviceInfo(
     max_group_size=1024,
     max_group_shape=(1024, 1024, 64),
     local_memory=48 << 10,
+    dedicated_local_memory=True,
     memory=4 << 30,
     max_allocation=1 << 30,
     alignment=128,

@@ -1,0 +1,118 @@
+"""Bounds hold for sums in other orders, and are 0 where no order rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bnnrt import reference
+from bnnrt.converters.verify_bounds import bounds
+from bnnrt.graph import Constant, Graph, Node
+from bnnrt.ops import (
+    Arithmetic,
+    ArithmeticKind,
+    AveragePool,
+    Clip,
+    Conv,
+    Domain,
+    MaxPool,
+    Pad,
+    PRelu,
+    Relu,
+    Reshape,
+    Sigmoid,
+    Sign,
+    Softmax,
+    TensorType,
+    ToFloat,
+    Window,
+)
+
+INPUT = {"x": TensorType((None, 5, 5, 40), Domain.FLOAT32)}
+WINDOW = Window((2, 2))
+OPS = [
+    (Relu(), None),
+    (Clip(-0.5, 0.75), None),
+    (PRelu(), [-1.5]),
+    (PRelu(), [0.1, 2.0, -3.0]),
+    (AveragePool(WINDOW), None),
+    (MaxPool(WINDOW), None),
+    (Pad((1, 0, 2, 1), -1.0), None),
+    (Reshape((3 * 25,)), None),
+    (Softmax(), None),
+    (Sigmoid(), None),
+    (Arithmetic(ArithmeticKind.ADD), [0.1, 0.2, 0.3]),
+    (Arithmetic(ArithmeticKind.SUB), [7.1]),
+    (Arithmetic(ArithmeticKind.MUL), [-0.3]),
+    (Arithmetic(ArithmeticKind.DIV), [0.3, -7.0, 11.0]),
+]
+
+
+def network(op, constant, rng):
+    """A convolution of real numbers, then ``op``."""
+    constants = {"w": Constant.of(rng.normal(size=(3, 1, 1, 40)).astype(np.float32))}
+    inputs = ["y"]
+    if constant is not None:
+        constants["c"] = Constant.of(np.asarray(constant, dtype=np.float32))
+        inputs.append("c")
+    nodes = (Node("conv", Conv(Window((1, 1))), ("x", "w"), ("y",)), Node("op", op, tuple(inputs), ("z",)))
+    return Graph(INPUT, nodes, ("y", "z"), constants)
+
+
+@pytest.mark.parametrize(("op", "constant"), OPS, ids=lambda part: type(part).__name__)
+def test_sums_in_another_order_stay_within_the_bound(op, constant):
+    rng = np.random.default_rng(41)
+    graph = network(op, constant, rng)
+    x = (rng.normal(size=(4, 5, 5, 40)) * 10).astype(np.float32)
+    # The same sum from the other end, with the weights turned around.
+    turned = {**graph.constants, "w": Constant.of(np.ascontiguousarray(graph.constants["w"].data[..., ::-1]))}
+    other = Graph(graph.inputs, graph.nodes, graph.outputs, turned)
+    theirs = reference.run(other, {"x": np.ascontiguousarray(x[..., ::-1])})
+    ours = reference.run(graph, {"x": x})
+    found = bounds(graph, {"x": x}, {name: array.reshape(4, -1) for name, array in theirs.items()}, ())
+    for name in ("y", "z"):
+        apart = np.abs(ours[name].astype(np.float64) - theirs[name])
+        assert found.errors[name].shape == apart.shape
+        assert (apart <= found.errors[name]).all()
+        assert found.errors[name].max() < 1e-2
+    assert (ours["y"] != theirs["y"]).any()
+    # Not far beyond what happens: the sums of 40 terms round by less than their bound, but not by 1000 times less.
+    assert np.abs(ours["y"].astype(np.float64) - theirs["y"]).max() > found.errors["y"].max() / 1000
+
+
+@pytest.mark.parametrize(
+    ("x", "weights", "exact"),
+    [
+        ([255, 254], [1, -1], True),  # pixels
+        ([0.5, 0.25], [0.125, 3.0], True),
+        ([0.1, 1.0], [1.0, 1.0], False),
+        ([2.0**24, 1.0], [1.0, 1.0], False),
+        ([2.0**24, 2.0], [1.0, 1.0], True),  # multiples of 2
+        ([2.0**23, 2.0**23], [1.0, 1.0], True),
+        ([1.0, -1.0], [0.1, 0.1], False),  # so it is, but for another reason
+        ([1.0, -1.0], [0.375, 0.375], True),
+        ([0.0, 0.0], [0.1, 0.3], True),
+    ],
+)
+def test_when_a_sum_is_exact(x, weights, exact):
+    types = {"x": TensorType((None, 1, 1, 2), Domain.FLOAT32)}
+    constants = {"w": Constant.of(np.array(weights, dtype=np.float32).reshape(1, 1, 1, 2))}
+    graph = Graph(types, (Node("conv", Conv(Window((1, 1))), ("x", "w"), ("y",)),), ("y",), constants)
+    found = bounds(graph, {"x": np.array(x, dtype=np.float32).reshape(1, 1, 1, 2)}, {}, ())
+    assert (found.errors["y"] == 0).all() == exact
+
+
+def test_near_a_threshold_and_behind_it():
+    rng = np.random.default_rng(42)
+    graph = network(Sign(), None, rng)
+    nodes = (*graph.nodes, Node("float", ToFloat(), ("z",), ("f",)))
+    graph = Graph(graph.inputs, nodes, ("f",), graph.constants)
+    x = np.ones((1, 5, 5, 40), dtype=np.float32)
+    x[0, 0, 0] = 0.1
+    theirs = reference.run(graph, {"x": x}, everything=True)["y"].copy()
+    theirs[0, 0, 0, 1] = 1e-7
+    known = {"y": theirs.reshape(1, -1)}
+    found = bounds(graph, {"x": x}, known, {"z"})
+    assert found.near["z"][0, 0, 0].tolist() == [False, True, False]
+    assert not found.errors["f"].any()
+    assert bounds(graph, {"x": x}, known, ()).errors["f"][0, 0, 0].tolist() == [0.0, 2.0, 0.0]
