@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bnnrt.backends.base import Backend, DeviceArray, Extent, Launch
 from bnnrt.errors import BackendError
-from bnnrt.plan import ARENA, Plan
+from bnnrt.plan import Plan
 
 __all__ = ["Executor", "KernelTiming"]
 
@@ -45,17 +45,16 @@ class Executor:
             )
         self._backend = backend
         self.plan = plan
-        inputs = {name: plan.placements[name].nbytes for name in plan.graph.inputs}
-        self._allocations = {name: backend.alloc(size) for name, size in {ARENA: plan.arena_bytes, **inputs}.items()}
+        self._arena = [backend.alloc(size) for size in plan.arena]
+        self._allocations = list(self._arena)
         self._tensors = {
-            name: backend.view(self._allocations[place.allocation], place.offset, place.shape, place.dtype)
+            name: backend.view(self._arena[place.slot], place.shape, place.dtype)
             for name, place in plan.placements.items()
         }
         self._constants = {}
         for name, array in plan.constants.items():
-            # Constants and tensors have names of one graph, so none is taken twice.
-            self._allocations[name] = backend.alloc(array.nbytes)
-            self._constants[name] = backend.view(self._allocations[name], 0, array.shape, array.dtype)
+            self._allocations.append(backend.alloc(array.nbytes))
+            self._constants[name] = backend.view(self._allocations[-1], array.shape, array.dtype)
             backend.upload(self._constants[name], array)
         self._launches: list[Launch] = []
         for step in plan.steps:
@@ -73,7 +72,7 @@ class Executor:
             feed = feeds[name]
             if isinstance(feed, DeviceArray):
                 borrowed = True
-                self._backend.copy(feed.buffer, self._tensors[name], self.plan.placements[name].nbytes)
+                self._backend.copy(feed.buffer, self._tensors[name], self.plan.placements[name].nbytes, feed.offset)
             else:
                 self._backend.upload(self._tensors[name], feed)
         if borrowed:
@@ -100,7 +99,8 @@ class Executor:
 
     def poison(self) -> None:
         """Fill the arena with a pattern, so that a kernel that leaves something unwritten is found."""
-        self._backend.upload(self._allocations[ARENA], np.full(self.plan.arena_bytes, _POISON, dtype=np.uint8))
+        for buffer, size in zip(self._arena, self.plan.arena, strict=True):
+            self._backend.upload(buffer, np.full(size, _POISON, dtype=np.uint8))
 
     def run(self, feeds: Mapping[str, Feed], *, on_device: bool = False) -> dict[str, Any]:
         """Outputs by name, as they are stored, for inputs as they are stored; arrays of the host's or on the device."""
@@ -126,5 +126,6 @@ class Executor:
         self._launches.clear()
         self._tensors.clear()
         self._constants.clear()
+        self._arena.clear()
         while self._allocations:
-            self._backend.free(self._allocations.popitem()[1])
+            self._backend.free(self._allocations.pop())

@@ -1,4 +1,4 @@
-"""From a graph to launches: which variant runs each node on a device, and where each tensor lies in one arena.
+"""From a graph to launches: which variant runs each node on a device, and which slot of an arena holds each tensor.
 
 A plan is made for one device and one batch, and can be printed (``bnnrt inspect --plan``).
 """
@@ -19,22 +19,17 @@ from bnnrt.graph import STORAGE, Graph, Node
 from bnnrt.variants import candidates
 from bnnrt.variants.base import LaunchSpec, Site, StepCode, Variant, stored_shape
 
-__all__ = ["ARENA", "Placement", "Plan", "Step", "make_plan"]
+__all__ = ["Placement", "Plan", "Step", "make_plan"]
 
 # Kernels index with int32.
 _MAX_ELEMENTS = (1 << 31) - 1
 
 
-ARENA = ""
-"""The allocation that all tensors share but the inputs, which have one each, named after them."""
-
-
 @dataclass(frozen=True)
 class Placement:
-    """Where a tensor lies: ``offset`` bytes into an allocation, as ``shape`` of ``dtype``."""
+    """Where a tensor lies: at the start of a slot of the arena, as ``shape`` of ``dtype``."""
 
-    allocation: str
-    offset: int
+    slot: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
@@ -56,21 +51,23 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Steps in order, the arena's layout, and the constants as the kernels want them."""
+    """Steps in order, the arena's slots, and the constants as the kernels want them.
+
+    ``arena`` has the size of each slot in bytes. Tensors share a slot if they are never needed at the same time.
+    """
 
     graph: Graph
     device: DeviceInfo
     batch: int
     steps: tuple[Step, ...]
-    arena_bytes: int
+    arena: tuple[int, ...]
     placements: Mapping[str, Placement]
     constants: Mapping[str, npt.NDArray[Any]]
 
     @property
     def device_bytes(self) -> int:
-        """Device memory that the plan needs: arena, inputs and constants."""
-        inputs = sum(self.placements[name].nbytes for name in self.graph.inputs)
-        return self.arena_bytes + inputs + sum(c.nbytes for c in self.constants.values())
+        """Device memory that the plan needs: arena and constants."""
+        return sum(self.arena) + sum(c.nbytes for c in self.constants.values())
 
     def bytes_moved(self, launch: LaunchSpec) -> int:
         """Bytes of the tensors and constants that a launch reads and writes, each counted once."""
@@ -93,11 +90,12 @@ def _chain(graph: Graph, readers: Mapping[str, list[Node]], first: Node, length:
 def _choose(
     graph: Graph, readers: Mapping[str, list[Node]], node: Node, batch: int, device: DeviceInfo, variants: str
 ) -> tuple[Variant, Site, list[tuple[str, str]]]:
+    passed_over: list[tuple[str, str]] = []
     rows = candidates(type(node.op), device.language, variants)
     # What was asked for by name, the paper's kernels among it, is not put off.
-    last = [v for v in rows if v.staged and not device.dedicated_local_memory and variants not in (v.name, "paper")]
-    passed_over = [(variant.name, "local memory is a part of main memory here") for variant in last]
-    for variant in (*(v for v in rows if v not in last), *last):
+    put_off = [v for v in rows if v.staged and not device.dedicated_local_memory and variants not in (v.name, "paper")]
+    order = [*(v for v in rows if v not in put_off), *put_off]
+    for index, variant in enumerate(order):
         chain = _chain(graph, readers, node, len(variant.ops))
         if chain is None or any(type(n.op) is not op for n, op in zip(chain, variant.ops, strict=True)):
             passed_over.append((variant.name, "the nodes after it do not match"))
@@ -105,7 +103,8 @@ def _choose(
         site = Site(graph, chain, batch, device)
         reason = variant.supports(site)
         if reason is None:
-            return variant, site, [(name, why) for name, why in passed_over if name != variant.name]
+            untried = [v.name for v in order[index + 1 :] if v in put_off]
+            return variant, site, [*passed_over, *((name, "its local memory is main memory") for name in untried)]
         passed_over.append((variant.name, reason))
     reasons = "; ".join(f"{name}: {reason}" for name, reason in passed_over) or "no kernel for this operator"
     raise BackendError(
@@ -122,24 +121,25 @@ class _Life:
     last: int
 
 
-def _lay_out(lives: Mapping[str, _Life], alignment: int) -> tuple[dict[str, int], int]:
-    """Offsets such that no two storages that live at once overlap: largest first, each at the lowest place."""
-    offsets: dict[str, int] = {}
-    total = 0
+def _lay_out(lives: Mapping[str, _Life]) -> tuple[dict[str, int], tuple[int, ...]]:
+    """A slot for each storage such that no two in a slot live at once, and the sizes of the slots.
+
+    Largest first, so that whatever joins a slot fits it.
+    """
+    chosen: dict[str, int] = {}
+    slots: list[list[_Life]] = []
     for name, life in sorted(lives.items(), key=lambda item: (-item[1].nbytes, item[1].first, item[0])):
-        taken = sorted(
-            (offsets[other], offsets[other] + lives[other].nbytes)
-            for other in offsets
-            if lives[other].first <= life.last and life.first <= lives[other].last
+        free = (
+            index
+            for index, others in enumerate(slots)
+            if all(other.last < life.first or life.last < other.first for other in others)
         )
-        offset = 0
-        for start, end in taken:
-            if offset + life.nbytes <= start:
-                break
-            offset = max(offset, -(-end // alignment) * alignment)
-        offsets[name] = offset
-        total = max(total, offset + life.nbytes)
-    return offsets, total
+        index = next(free, len(slots))
+        if index == len(slots):
+            slots.append([])
+        slots[index].append(life)
+        chosen[name] = index
+    return chosen, tuple(others[0].nbytes for others in slots)
 
 
 def make_plan(graph: Graph, device: DeviceInfo, batch: int, variants: str = "default") -> Plan:
@@ -173,8 +173,6 @@ def make_plan(graph: Graph, device: DeviceInfo, batch: int, variants: str = "def
 
     def touch(name: str, step: int) -> None:
         name = roots.get(name, name)
-        if name in graph.inputs:
-            return
         shape, dtype = shapes[name]
         life = lives.setdefault(name, _Life(prod(shape) * dtype.itemsize, step, step))
         life.last = max(life.last, step)
@@ -190,6 +188,7 @@ def make_plan(graph: Graph, device: DeviceInfo, batch: int, variants: str = "def
 
     for name in graph.inputs:
         declare(name)
+        touch(name, -1)
     for index, (site, code) in enumerate(zip(sites, codes, strict=True)):
         declare(site.output)
         for name, (shape, dtype) in code.scratch.items():
@@ -208,12 +207,10 @@ def make_plan(graph: Graph, device: DeviceInfo, batch: int, variants: str = "def
                     touch(arg, index)
     for name in graph.outputs:
         touch(name, len(steps))
-    offsets, total = _lay_out(lives, device.alignment)
-    placements = {}
-    for name, (shape, dtype) in shapes.items():
-        root = roots.get(name, name)
-        if root in graph.inputs:
-            placements[name] = Placement(root, 0, shape, dtype)
-        elif root in offsets:
-            placements[name] = Placement(ARENA, offsets[root], shape, dtype)
-    return Plan(graph, device, batch, tuple(steps), total, placements, constants)
+    slots, sizes = _lay_out(lives)
+    placements = {
+        name: Placement(slots[root], shape, dtype)
+        for name, (shape, dtype) in shapes.items()
+        if (root := roots.get(name, name)) in slots
+    }
+    return Plan(graph, device, batch, tuple(steps), sizes, placements, constants)

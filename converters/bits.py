@@ -6,7 +6,20 @@ import numpy as np
 
 from bnnrt.converters.draft import Draft, rewrite
 from bnnrt.graph import Graph, Node
-from bnnrt.ops import Arithmetic, BitPool, Domain, MaxPool, Reshape, Sign, ToFloat, Transpose
+from bnnrt.ops import (
+    Arithmetic,
+    BitPool,
+    Clip,
+    Domain,
+    MaxPool,
+    PRelu,
+    Relu,
+    Reshape,
+    Sigmoid,
+    Sign,
+    ToFloat,
+    Transpose,
+)
 
 __all__ = ["KeepBits"]
 
@@ -25,7 +38,7 @@ class KeepBits:
             _reshape_of_bits,
             _sign_of_bits,
             _sign_of_reshape,
-            _arithmetic_of_reshape,
+            _pointwise_of_reshape,
             _reshape_of_reshape,
             _transpose_of_transpose,
             _transpose_of_elementwise,
@@ -75,19 +88,17 @@ def _sign_of_reshape(draft: Draft, node: Node) -> bool:
     return True
 
 
-def _arithmetic_of_reshape(draft: Draft, node: Node) -> bool:
-    """Arithmetic(Reshape(x), constant), where the constant repeats itself with the channels of x."""
-    if not isinstance(node.op, Arithmetic):
-        return False
-    for index in (0, 1):
-        source, constant = draft.producer(node.inputs[index]), draft.value(node.inputs[1 - index])
-        if source is None or constant is None or not isinstance(source.op, Reshape):
+def _pointwise_of_reshape(draft: Draft, node: Node) -> bool:
+    """An operator of Reshape(x), perhaps with a constant, which repeats itself with the channels of x."""
+    for index, operand in _pointwise(draft, node):
+        source = draft.producer(node.inputs[index])
+        if source is None or not isinstance(source.op, Reshape):
             continue
         inner = source.inputs[0]
         if draft.types[inner].domain is not Domain.FLOAT32:
             continue
-        operand = node.inputs[1 - index]
-        if constant.size > 1:
+        constant = None if operand is None else draft.value(operand)
+        if operand is not None and constant is not None and constant.size > 1:
             channels = draft.types[inner].channels
             if constant.size % channels:
                 continue
@@ -95,11 +106,26 @@ def _arithmetic_of_reshape(draft: Draft, node: Node) -> bool:
             if not (rows.view(np.uint32) == rows[0].view(np.uint32)).all():
                 continue
             operand = draft.constant(operand, np.ascontiguousarray(rows[0]))
-        pair = (inner, operand) if index == 0 else (operand, inner)
-        result = draft.emit(node.name, node.op, *pair)
+        result = draft.emit(node.name, node.op, *_operands(index, inner, operand))
         draft.emit(source.name, source.op, result, output=node.outputs[0])
         return True
     return False
+
+
+def _pointwise(draft: Draft, node: Node) -> list[tuple[int, str | None]]:
+    """Of an operator that treats elements alike: which input is computed, and the constant beside it, if any."""
+    if isinstance(node.op, (Relu, Clip, Sigmoid)):
+        return [(0, None)]
+    if isinstance(node.op, (Arithmetic, PRelu)):
+        return [(i, node.inputs[1 - i]) for i in (0, 1) if draft.value(node.inputs[1 - i]) is not None]
+    return []
+
+
+def _operands(index: int, x: str, constant: str | None) -> tuple[str, ...]:
+    """The inputs of such an operator, where ``x`` is the input ``index``."""
+    if constant is None:
+        return (x,)
+    return (x, constant) if index == 0 else (constant, x)
 
 
 def _reshape_of_reshape(draft: Draft, node: Node) -> bool:
@@ -120,7 +146,7 @@ def _transpose_of_transpose(draft: Draft, node: Node) -> bool:
 
 
 def _transpose_of_elementwise(draft: Draft, node: Node) -> bool:
-    """Transpose of a sign or of arithmetic with one number, where nothing else reads that: the Transpose goes first.
+    """Transpose of an operator that treats elements alike, where nothing else reads that: the Transpose goes first.
 
     Not at the end of the network, where it would only stand between a layer and its sign.
     """
@@ -137,11 +163,10 @@ def _transpose_of_elementwise(draft: Draft, node: Node) -> bool:
         bits = draft.emit(sign.name, sign.op, moved)
         draft.emit(source.name, source.op, bits, output=node.outputs[0])
         return True
-    for index in (0, 1) if isinstance(source.op, Arithmetic) else ():
-        constant = draft.value(source.inputs[1 - index])
-        if constant is not None and constant.size == 1:
+    for index, operand in _pointwise(draft, source):
+        constant = None if operand is None else draft.value(operand)
+        if constant is None or constant.size == 1:
             moved = draft.emit(node.name, node.op, source.inputs[index])
-            pair = (moved, source.inputs[1]) if index == 0 else (source.inputs[0], moved)
-            draft.emit(source.name, source.op, *pair, output=node.outputs[0])
+            draft.emit(source.name, source.op, *_operands(index, moved, operand), output=node.outputs[0])
             return True
     return False

@@ -10,15 +10,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bnnrt import reference
 from bnnrt.converters.draft import Array
 from bnnrt.graph import Graph, Node
 from bnnrt.ops import (
     Arithmetic,
-    ArithmeticKind,
     BinaryConv,
     BinaryDense,
+    Clip,
     Domain,
     MaxPool,
+    Op,
+    PRelu,
+    Relu,
     Sign,
     SignOfZero,
     ToFloat,
@@ -26,29 +30,24 @@ from bnnrt.ops import (
 
 __all__ = ["Chain", "Evaluated", "find_chain"]
 
-FUNCTIONS = {
-    ArithmeticKind.ADD: np.add,
-    ArithmeticKind.SUB: np.subtract,
-    ArithmeticKind.MUL: np.multiply,
-    ArithmeticKind.DIV: np.divide,
-}
 # float32 values evaluated at a time: 16 MB.
 CHUNK = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One operation with a constant: float32 [C] or [1]."""
+    """One operation, alone or with a constant: float32 [C] or [1]."""
 
-    kind: ArithmeticKind
-    constant: Array
-    constant_first: bool
+    op: Op
+    constant: Array | None = None
+    constant_first: bool = False
 
     def of(self, x: Array, channels: slice) -> Array:
         """Apply to x float32 [channels, values]."""
+        if self.constant is None:
+            return reference.pointwise(self.op, x)
         operand = self.constant[channels, None] if self.constant.size > 1 else self.constant
-        result: Array = FUNCTIONS[self.kind](operand, x) if self.constant_first else FUNCTIONS[self.kind](x, operand)
-        return result
+        return reference.pointwise(self.op, *((operand, x) if self.constant_first else (x, operand)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +104,7 @@ def find_chain(graph: Graph, producers: dict[str, Node], sign: Node) -> Chain | 
             return None
         if isinstance(node.op, ToFloat):
             break
-        if isinstance(node.op, Arithmetic):
+        if isinstance(node.op, (Arithmetic, Clip, PRelu, Relu)):
             found = _step(graph, node)
             if found is None:
                 return None
@@ -125,11 +124,12 @@ def find_chain(graph: Graph, producers: dict[str, Node], sign: Node) -> Chain | 
 
 
 def _step(graph: Graph, node: Node) -> tuple[Step, str] | None:
-    assert isinstance(node.op, Arithmetic)
+    if len(node.inputs) == 1:
+        return Step(node.op), node.inputs[0]
     for index in (0, 1):
         constant = graph.constants.get(node.inputs[index])
         if constant is not None:
-            return Step(node.op.kind, constant.data, index == 0), node.inputs[1 - index]
+            return Step(node.op, constant.data, index == 0), node.inputs[1 - index]
     return None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx_ir as ir
 
@@ -10,9 +12,26 @@ from bnnrt.converters.draft import Array, Draft
 from bnnrt.converters.layout import Value
 from bnnrt.converters.onnx_node import OnnxNode
 from bnnrt.converters.scope import Handler, Scope, float32, listed
-from bnnrt.ops import Arithmetic, ArithmeticKind, Sign, SignOfZero, ToFloat
+from bnnrt.ops import Arithmetic, ArithmeticKind, Clip, Op, PRelu, Relu, Sign, SignOfZero, Softmax, ToFloat
 
-__all__ = ["arithmetic", "batch_normalization", "cast", "same", "sign", "with_constant"]
+__all__ = [
+    "arithmetic",
+    "batch_normalization",
+    "cast",
+    "clip",
+    "hard_sigmoid",
+    "hard_swish",
+    "leaky_relu",
+    "negative",
+    "prelu",
+    "same",
+    "sign",
+    "softmax",
+    "unary",
+    "with_constant",
+]
+
+LARGEST = float(np.finfo(np.float32).max)
 
 
 def with_constant(
@@ -30,6 +49,13 @@ def with_constant(
     ``constant`` float32, of a shape that broadcasts to [batch, *value.shape] without enlarging it. ``part`` says which
     part of the ONNX node this is, where it becomes several.
     """
+    return _with_operand(scope, node, value, Arithmetic(kind), constant, first=first, part=part)
+
+
+def _with_operand(
+    scope: Scope, node: OnnxNode, value: Value, op: Op, constant: Array, *, first: bool = False, part: str = ""
+) -> Value:
+    """An operator of ``value`` and a constant, which takes that as [C] or [1]."""
     draft = scope.draft
     constant = _without_batch(scope, node, value, constant)
     if constant.size > 1:
@@ -49,7 +75,7 @@ def with_constant(
     name = f"{node.name}/{part}" if part else node.name
     operand = draft.constant(f"{name}/constant", np.ascontiguousarray(vector))
     pair = (operand, value.tensor) if first else (value.tensor, operand)
-    tensor = draft.emit(name, Arithmetic(kind), *pair)
+    tensor = draft.emit(name, op, *pair)
     return Value(tensor, value.shape, value.dims, value.perm)
 
 
@@ -118,6 +144,99 @@ def batch_normalization(scope: Scope, node: OnnxNode) -> Value:
     axes = (-1,) + (1,) * (len(value.shape) - 1)
     result = with_constant(scope, node, value, ArithmeticKind.MUL, factor.reshape(axes), part="scale")
     return with_constant(scope, node, result, ArithmeticKind.ADD, offset.reshape(axes), part="offset")
+
+
+def unary(op: Op) -> Handler:
+    """An operator of one tensor and no attributes."""
+
+    def handler(scope: Scope, node: OnnxNode) -> Value:
+        return _unary(scope, node, op, scope.value(node, 0))
+
+    return handler
+
+
+def _unary(scope: Scope, node: OnnxNode, op: Op, value: Value, part: str = "") -> Value:
+    name = f"{node.name}/{part}" if part else node.name
+    return replace(value, tensor=scope.draft.emit(name, op, value.tensor))
+
+
+def prelu(scope: Scope, node: OnnxNode) -> Value:
+    """PRelu: the slope is a constant that broadcasts to the tensor."""
+    return _with_operand(scope, node, scope.value(node, 0), PRelu(), float32(node, 1, "slopes"))
+
+
+def leaky_relu(scope: Scope, node: OnnxNode) -> Value:
+    """LeakyRelu: a PRelu with one slope."""
+    slope = np.full(1, node.number("alpha", 0.01), dtype=np.float32)
+    return _with_operand(scope, node, scope.value(node, 0), PRelu(), slope)
+
+
+def negative(scope: Scope, node: OnnxNode) -> Value:
+    """Neg: a multiplication by -1."""
+    return with_constant(scope, node, scope.value(node, 0), ArithmeticKind.MUL, np.full(1, -1, dtype=np.float32))
+
+
+def clip(scope: Scope, node: OnnxNode) -> Value:
+    """Clip; a bound that is left out is float32's least or greatest finite number, as ONNX has it."""
+    bounds = []
+    for index, name, default in ((1, "min", -LARGEST), (2, "max", LARGEST)):
+        if node.has_input(index):
+            array = float32(node, index, "bounds")
+            if array.size != 1:
+                raise node.error(f"a bound has {array.size} elements", "only single numbers are supported")
+            bounds.append(float(array.reshape(-1)[0]))
+        else:
+            bounds.append(float(np.float32(node.number(name, default))))
+    minimum, maximum = bounds
+    value = scope.value(node, 0)
+    if (minimum, maximum) == (0.0, np.inf):
+        return _unary(scope, node, Relu(), value)
+    if not np.isfinite(bounds).all():
+        raise node.error(f"a bound is {minimum if np.isfinite(maximum) else maximum}", "leave that bound out")
+    return _unary(scope, node, Clip(minimum, maximum), value)
+
+
+def hard_sigmoid(scope: Scope, node: OnnxNode) -> Value:
+    """HardSigmoid: alpha * x + beta, not below 0 and not above 1."""
+    return _hard_sigmoid(scope, node, node.number("alpha", 0.2), node.number("beta", 0.5))
+
+
+def _hard_sigmoid(scope: Scope, node: OnnxNode, alpha: float, beta: float) -> Value:
+    value = scope.value(node, 0)
+    for kind, number, part in ((ArithmeticKind.MUL, alpha, "alpha"), (ArithmeticKind.ADD, beta, "beta")):
+        value = with_constant(scope, node, value, kind, np.full(1, number, dtype=np.float32), part=part)
+    return _unary(scope, node, Clip(0.0, 1.0), value)
+
+
+def hard_swish(scope: Scope, node: OnnxNode) -> Value:
+    """HardSwish: x * HardSigmoid(x) with alpha 1/6 and beta 1/2."""
+    value = scope.value(node, 0)
+    factor = _hard_sigmoid(scope, node, 1 / 6, 0.5)
+    tensor = scope.draft.emit(f"{node.name}/product", Arithmetic(ArithmeticKind.MUL), value.tensor, factor.tensor)
+    return replace(value, tensor=tensor)
+
+
+def softmax(scope: Scope, node: OnnxNode) -> Value:
+    """Softmax over the last axis, or over the channels of an image."""
+    value = scope.value(node, 0)
+    rank = len(value.shape) + 1
+    old = scope.opset < 13
+    (axis,) = node.axes([node.integer("axis", 1 if old else -1)], rank)
+    if axis == 0:
+        raise node.error("over the batch", "only over the last axis, or over the channels of an image")
+    if old and axis != rank - 1 and rank > 2:
+        raise node.error(
+            f"over all axes from {axis} on, before version 13 of the ONNX operators", "export with a newer one"
+        )
+    if rank == 2:
+        value = layout.as_matrix(scope.draft, node.name, value)
+    elif rank == 4 and axis == 1:
+        value = layout.as_image(scope.draft, node.name, value)
+    elif axis == rank - 1:
+        value = layout.in_onnx_order(scope.draft, node.name, value)
+    else:
+        raise node.error(f"over axis {axis} of {rank}", "only over the last axis, or over the channels of an image")
+    return _unary(scope, node, Softmax(), value)
 
 
 def sign(scope: Scope, node: OnnxNode) -> Value:

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from bnnrt.converters import layout
 from bnnrt.converters.draft import Draft
 from bnnrt.converters.layout import Value
-from bnnrt.converters.onnx_node import OnnxNode, is_standard, qualified, static_shape
+from bnnrt.converters.onnx_node import STANDARD_DOMAINS, OnnxNode, is_standard, qualified, static_shape
 from bnnrt.converters.operators import HANDLERS
 from bnnrt.converters.scope import Scope
 from bnnrt.converters.shape_values import computes_shape
@@ -22,9 +22,12 @@ from bnnrt.ops import Domain, Reshape, TensorType, ToFloat
 __all__ = ["Imported", "InputBinding", "import_graph", "input_shape", "reads_channels_first"]
 
 # Operators that keep the layout of an image, whatever it is.
-LAYOUT_KEEPING = ("Add", "Sub", "Mul", "Div", "Cast", "Identity", "Dropout", "Pad")
+LAYOUT_KEEPING = (
+    *("Add", "Sub", "Mul", "Div", "Cast", "Identity", "Dropout", "Pad"),
+    *("Clip", "HardSigmoid", "HardSwish", "LeakyRelu", "Neg", "PRelu", "Relu", "Sigmoid"),
+)
 # Operators that take their image as [batch, channels, rows, columns].
-CHANNELS_FIRST = ("Conv", "MaxPool", "BatchNormalization")
+CHANNELS_FIRST = ("Conv", "MaxPool", "BatchNormalization", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
 
 DOMAINS = {ir.DataType.FLOAT: Domain.FLOAT32, ir.DataType.UINT8: Domain.UINT8}
 
@@ -130,7 +133,7 @@ def import_graph(model: ir.Model, binding: InputBinding | None = None) -> Import
 def _import(model: ir.Model, binding: InputBinding) -> Imported:
     outputs = tuple(value.name or "" for value in model.graph.outputs)
     draft = Draft(binding.inputs(model), reserved=outputs)
-    scope = Scope(draft, _batch(model))
+    scope = Scope(draft, _batch(model), _opset(model))
     scope.values.update(binding.bind(draft, model))
     for node, name in zip(model.graph, _names(model), strict=True):
         if computes_shape(node):
@@ -157,6 +160,11 @@ def _names(model: ir.Model) -> list[str]:
             name = f"{name}_{index}"
         names[name] = None
     return list(names)
+
+
+def _opset(model: ir.Model) -> int:
+    """The version of the ONNX operators."""
+    return max(model.opset_imports.get(domain, 0) for domain in STANDARD_DOMAINS)
 
 
 def _batch(model: ir.Model) -> int | None:

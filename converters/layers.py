@@ -13,9 +13,19 @@ from bnnrt.converters.layout import Value
 from bnnrt.converters.onnx_node import OnnxNode
 from bnnrt.converters.scope import Scope, float32, listed
 from bnnrt.converters.windows import sees_only_padding, window_of
-from bnnrt.ops import ArithmeticKind, Conv, Dense, MaxPool, Pad
+from bnnrt.ops import ArithmeticKind, AveragePool, Conv, Dense, MaxPool, Pad, Window
 
-__all__ = ["conv", "gemm", "matmul", "max_pool", "pad"]
+__all__ = [
+    "average_pool",
+    "conv",
+    "gemm",
+    "global_average_pool",
+    "global_max_pool",
+    "matmul",
+    "max_pool",
+    "pad",
+    "reduce_mean",
+]
 
 
 def _image(scope: Scope, node: OnnxNode) -> Value:
@@ -98,6 +108,60 @@ def max_pool(scope: Scope, node: OnnxNode) -> Value:
         raise node.error("a window lies outside the image altogether", "pad by less")
     tensor = scope.draft.emit(node.name, MaxPool(window), x.tensor)
     return Value.image(tensor, (channels, *window.output_size(height, width)))
+
+
+def average_pool(scope: Scope, node: OnnxNode) -> Value:
+    """AveragePool: 2-D, with padding, strides, dilations, ceil_mode and count_include_pad.
+
+    Of the padding, only what the model itself says is counted, never what ceil_mode adds.
+    """
+    x = _image(scope, node)
+    channels, height, width = x.shape
+    kernel = node.pair("kernel_shape", ())
+    window = window_of(node, (height, width), kernel)
+    if sees_only_padding(window, (height, width)):
+        raise node.error("a window lies outside the image altogether", "pad by less")
+    counted = (0, 0, 0, 0)
+    if node.integer("count_include_pad", 0):
+        counted = window_of(node, (height, width), kernel, ceil=False).pads
+    tensor = scope.draft.emit(node.name, AveragePool(window, counted), x.tensor)
+    return Value.image(tensor, (channels, *window.output_size(height, width)))
+
+
+def global_average_pool(scope: Scope, node: OnnxNode) -> Value:
+    """GlobalAveragePool: an AveragePool whose window is the image."""
+    return _global(scope, node, AveragePool)
+
+
+def global_max_pool(scope: Scope, node: OnnxNode) -> Value:
+    """GlobalMaxPool: a MaxPool whose window is the image."""
+    return _global(scope, node, MaxPool)
+
+
+def _global(scope: Scope, node: OnnxNode, op: type[AveragePool | MaxPool]) -> Value:
+    x = _image(scope, node)
+    channels, height, width = x.shape
+    tensor = scope.draft.emit(node.name, op(Window((height, width))), x.tensor)
+    return Value.image(tensor, (channels, 1, 1))
+
+
+def reduce_mean(scope: Scope, node: OnnxNode) -> Value:
+    """ReduceMean over rows and columns, which is how PyTorch writes a global average pool."""
+    value = scope.value(node, 0)
+    rank = len(value.shape) + 1
+    axes = node.integers_or_input("axes", 1) or ()
+    spatial = sorted(node.axes(axes, rank))
+    if rank != 4 or spatial not in ([2, 3], [1, 2]):
+        raise node.error(f"over axes {list(axes)} of {rank}", "only the mean over rows and columns is supported")
+    last = spatial == [1, 2]  # channels last
+    image = layout.transposed(value, (2, 0, 1)) if last else value
+    x = layout.as_image(scope.draft, node.name, image)
+    channels, height, width = x.shape
+    tensor = scope.draft.emit(node.name, AveragePool(Window((height, width))), x.tensor)
+    result = Value.image(tensor, (channels, 1, 1))
+    if not node.integer("keepdims", 1):
+        return layout.reshaped(scope.draft, node.name, result, (channels,))
+    return layout.transposed(result, (1, 2, 0)) if last else result
 
 
 def pad(scope: Scope, node: OnnxNode) -> Value:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from bnnrt.converters.draft import Array
 from bnnrt.errors import ConversionError
 
-__all__ = ["OnnxNode", "constant_of", "is_standard", "qualified", "static_shape"]
+__all__ = ["STANDARD_DOMAINS", "OnnxNode", "constant_of", "is_standard", "qualified", "static_shape"]
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 

@@ -16,8 +16,8 @@ __all__ = ["Handler", "Scope", "float32", "listed"]
 class Scope:
     """What a handler sees: the graph under construction and the values known so far."""
 
-    def __init__(self, draft: Draft, batch: int | None) -> None:
-        self.draft, self.batch = draft, batch
+    def __init__(self, draft: Draft, batch: int | None, opset: int) -> None:
+        self.draft, self.batch, self.opset = draft, batch, opset
         self.values: dict[str, Value] = {}
         self.operators: dict[str, str] = {}
         """The ONNX operator behind each node of the graph, by node name."""

@@ -1,4 +1,4 @@
-"""The sliding windows of ONNX Conv and MaxPool: explicit pads from auto_pad and ceil_mode."""
+"""The sliding windows of ONNX Conv, MaxPool and AveragePool: explicit pads from auto_pad and ceil_mode."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from bnnrt.ops import Window
 __all__ = ["sees_only_padding", "window_of"]
 
 
-def window_of(node: OnnxNode, size: tuple[int, int], kernel: tuple[int, int]) -> Window:
+def window_of(node: OnnxNode, size: tuple[int, int], kernel: tuple[int, int], *, ceil: bool = True) -> Window:
     """The window of ``node`` over an image of ``size`` (rows, columns), all padding explicit.
+
+    With ``ceil``, that of ceil_mode too.
 
     Raises ConversionError for an auto_pad that ONNX does not know and for windows that fit nowhere.
     """
@@ -33,7 +35,7 @@ def window_of(node: OnnxNode, size: tuple[int, int], kernel: tuple[int, int]) ->
         pads = _same(node, size, span, strides, lower=mode == "SAME_LOWER")
     else:
         raise node.error(f"auto_pad {mode} is unknown")
-    if node.integer("ceil_mode", 0):
+    if ceil and node.integer("ceil_mode", 0):
         for axis in (0, 1):
             pads[axis + 2] += _ceiling(size[axis], span[axis], strides[axis], pads[axis], pads[axis + 2])
     try:

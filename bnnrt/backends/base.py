@@ -76,8 +76,6 @@ class DeviceInfo:
     """Whether local memory is memory of its own; in some devices (Mali, CPUs) it is a part of main memory."""
     memory: int
     max_allocation: int
-    alignment: int
-    """Tensors in the arena start at multiples of this."""
     exact_division: bool
     """Whether float32 division is correctly rounded."""
 
@@ -94,9 +92,13 @@ Code = KernelSource | HostFunction
 
 @dataclass(frozen=True, eq=False)
 class DeviceArray:
-    """An array of the caller's that lies on the device already. ``owner`` keeps its memory alive."""
+    """An array of the caller's that lies on the device already, ``offset`` bytes into ``buffer``.
+
+    ``owner`` keeps its memory alive.
+    """
 
     buffer: Buffer
+    offset: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     owner: object
@@ -124,8 +126,8 @@ class Backend(ABC):
         """Give back what :meth:`alloc` gave; its views must not be used any more."""
 
     @abstractmethod
-    def view(self, buffer: Buffer, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
-        """A part of ``buffer``, ``offset`` bytes in, where a tensor of ``shape`` and ``dtype`` lies."""
+    def view(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
+        """``buffer`` as kernels take a tensor of ``shape`` and ``dtype`` that lies at its start."""
 
     @abstractmethod
     def upload(self, buffer: Buffer, array: npt.NDArray[Any]) -> None:
@@ -143,8 +145,8 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def copy(self, source: Buffer, target: Buffer, nbytes: int) -> None:
-        """Copy on the device, after all launches so far."""
+    def copy(self, source: Buffer, target: Buffer, nbytes: int, offset: int = 0) -> None:
+        """Copy on the device, from ``offset`` bytes into ``source``, after all launches so far."""
 
     @abstractmethod
     def lend(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype[Any]) -> object:

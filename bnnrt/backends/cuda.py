@@ -37,9 +37,6 @@ from bnnrt.errors import BackendError, InputError
 
 __all__ = ["CudaArray", "CudaBackend", "devices"]
 
-# Tensors start where 128-bit loads of a whole warp may.
-_ALIGNMENT = 512
-
 
 def devices() -> list[DeviceInfo]:
     """Every CUDA device; none where there is no driver."""
@@ -69,7 +66,6 @@ def _describe(device: Any, index: int) -> DeviceInfo:
         dedicated_local_memory=True,
         memory=memory,
         max_allocation=memory,
-        alignment=_ALIGNMENT,
         exact_division=True,
     )
 
@@ -185,8 +181,8 @@ class CudaBackend(Backend):
         with self._current():
             buffer.free()
 
-    def view(self, buffer: Buffer, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
-        return np.uintp(int(buffer) + offset)
+    def view(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
+        return np.uintp(int(buffer))
 
     def _pinned(self, nbytes: int) -> npt.NDArray[np.uint8]:
         """Pinned memory that no copy uses any more."""
@@ -230,7 +226,7 @@ class CudaBackend(Backend):
                 lent = dlpack.read(array.__dlpack__(stream=self._stream.handle))
             except (BufferError, RuntimeError) as e:
                 raise InputError(f"the array is not lent: {e}", "device array", "detach it from its graph") from None
-            return DeviceArray(np.uintp(lent.pointer), lent.shape, lent.dtype, lent.owner)
+            return DeviceArray(np.uintp(lent.pointer), 0, lent.shape, lent.dtype, lent.owner)
         interface = getattr(array, "__cuda_array_interface__", None)
         if interface is None:
             return None
@@ -242,15 +238,15 @@ class CudaBackend(Backend):
         with self._current():
             driver.wait_for_stream(interface.get("stream"))
             self._check_place(driver.device_of(pointer) in (self.index, None))
-        return DeviceArray(np.uintp(pointer), shape, dtype, array)
+        return DeviceArray(np.uintp(pointer), 0, shape, dtype, array)
 
     def _check_place(self, right: bool) -> None:
         if not right:
             raise InputError("the array lies on another device", "device array", f"move it to {self.info.backend}")
 
-    def copy(self, source: Buffer, target: Buffer, nbytes: int) -> None:
+    def copy(self, source: Buffer, target: Buffer, nbytes: int, offset: int = 0) -> None:
         with self._current():
-            cuda.memcpy_dtod_async(int(target), int(source), nbytes, self._stream)
+            cuda.memcpy_dtod_async(int(target), int(source) + offset, nbytes, self._stream)
 
     def lend(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype[Any]) -> object:
         self._lent += 1

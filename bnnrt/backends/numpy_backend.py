@@ -30,9 +30,6 @@ from bnnrt.errors import BackendError
 
 __all__ = ["NumpyBackend", "device"]
 
-# NumPy asks for no alignment; a cache line keeps tensors from sharing one.
-_ALIGNMENT = 64
-
 
 def _host_memory() -> int:
     try:
@@ -58,7 +55,6 @@ def device() -> DeviceInfo:
         dedicated_local_memory=False,
         memory=memory,
         max_allocation=memory,
-        alignment=_ALIGNMENT,
         exact_division=True,
     )
 
@@ -86,8 +82,8 @@ class NumpyBackend(Backend):
     def free(self, buffer: Buffer) -> None:
         pass  # an array goes with its last view
 
-    def view(self, buffer: Buffer, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
-        return np.ndarray(shape, dtype, buffer=buffer, offset=offset)
+    def view(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
+        return np.ndarray(shape, dtype, buffer=buffer)
 
     def upload(self, buffer: Buffer, array: npt.NDArray[Any]) -> None:
         octets = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -100,11 +96,11 @@ class NumpyBackend(Backend):
     def borrow(self, array: object) -> DeviceArray | None:
         return None  # the host's arrays are all there are
 
-    def copy(self, source: Buffer, target: Buffer, nbytes: int) -> None:
-        self.upload(target, source.reshape(-1).view(np.uint8)[:nbytes])
+    def copy(self, source: Buffer, target: Buffer, nbytes: int, offset: int = 0) -> None:
+        self.upload(target, source.reshape(-1).view(np.uint8)[offset : offset + nbytes])
 
     def lend(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype[Any]) -> object:
-        return self.view(buffer, 0, shape, dtype)
+        return self.view(buffer, shape, dtype)
 
     def compile(self, code: Code, entry: str) -> Kernel:
         if not isinstance(code, HostFunction):

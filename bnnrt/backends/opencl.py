@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -56,8 +54,6 @@ def _describe(device: cl.Device, backend: str) -> DeviceInfo:
         dedicated_local_memory=device.local_mem_type == cl.device_local_mem_type.LOCAL,
         memory=device.global_mem_size,
         max_allocation=device.max_mem_alloc_size,
-        # mem_base_addr_align is in bits; parts of a buffer must start at a multiple of it.
-        alignment=max(64, device.mem_base_addr_align // 8),
         exact_division=bool(device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT),
     )
 
@@ -95,15 +91,6 @@ def _built(program: cl.Program, options: list[str]) -> cl.Program:
         warnings.simplefilter("ignore", cl.CompilerWarning)
         built: cl.Program = program.build(options, cache_dir=False)  # type: ignore[arg-type]  # False turns it off
     return built
-
-
-@dataclass(frozen=True)
-class _Region:
-    """A part of an allocation. Kernels take ``memory``; copies go through ``allocation``, which checkers can follow."""
-
-    allocation: cl.Buffer
-    offset: int
-    memory: cl.Buffer
 
 
 class _ProfiledEvent(Event):
@@ -146,25 +133,22 @@ class OpenCLBackend(Backend):
                 "use a smaller batch",
             )
         try:
-            memory = cl.Buffer(self._context, cl.mem_flags.READ_WRITE, max(nbytes, self.info.alignment))
+            return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, max(nbytes, 4))
         except cl.Error as e:
             raise BackendError(f"{nbytes} bytes cannot be allocated: {e}", self.info.backend, "free memory") from None
-        return _Region(memory, 0, memory)
 
     def free(self, buffer: Buffer) -> None:
-        buffer.allocation.release()
+        buffer.release()
 
-    def view(self, buffer: Buffer, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
-        size = max(1, prod(shape)) * dtype.itemsize
-        return _Region(buffer.allocation, offset, buffer.allocation.get_sub_region(offset, size))
+    def view(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
+        return buffer
 
     def upload(self, buffer: Buffer, array: npt.NDArray[Any]) -> None:
-        queue, source = self._use(self._queue), np.ascontiguousarray(array)
-        cl.enqueue_copy(queue, buffer.allocation, source, dst_offset=buffer.offset)
+        cl.enqueue_copy(self._use(self._queue), buffer, np.ascontiguousarray(array))
 
     def download(self, buffer: Buffer, array: npt.NDArray[Any]) -> None:
         try:
-            cl.enqueue_copy(self._use(self._queue), array, buffer.allocation, src_offset=buffer.offset)
+            cl.enqueue_copy(self._use(self._queue), array, buffer)
         except cl.Error as e:
             raise BackendError(f"the device failed: {e}", self.info.backend, "see the driver's log") from None
 
@@ -179,23 +163,15 @@ class OpenCLBackend(Backend):
         array.finish()
         if array.queue is not None and array.queue != self._queue:
             array.queue.finish()
-        memory = cast(cl.Buffer, array.base_data)
-        return DeviceArray(_Region(memory, array.offset, memory), array.shape, array.dtype, array)
+        return DeviceArray(array.base_data, array.offset, array.shape, array.dtype, array)
 
-    def copy(self, source: Buffer, target: Buffer, nbytes: int) -> None:
-        cl.enqueue_copy(
-            self._use(self._queue),
-            target.allocation,
-            source.allocation,
-            byte_count=nbytes,
-            src_offset=source.offset,
-            dst_offset=target.offset,
-        )
+    def copy(self, source: Buffer, target: Buffer, nbytes: int, offset: int = 0) -> None:
+        cl.enqueue_copy(self._use(self._queue), target, source, byte_count=nbytes, src_offset=offset)
 
     def lend(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype[Any]) -> object:
         # On other queues it could be read too early.
         self.synchronize()
-        return cl_array.Array(self._queue, shape, dtype, data=buffer.allocation)
+        return cl_array.Array(self._queue, shape, dtype, data=buffer)
 
     @property
     def queue(self) -> cl.CommandQueue:
@@ -231,7 +207,7 @@ class OpenCLBackend(Backend):
         return program
 
     def prepare(self, kernel: Kernel, grid: Extent, block: Extent, args: Sequence[Buffer | int]) -> Launch:
-        kernel.set_args(*(np.int32(a) if isinstance(a, int) else a.memory for a in args))
+        kernel.set_args(*(np.int32(a) if isinstance(a, int) else a for a in args))
         size = (grid[0] * block[0], grid[1] * block[1], grid[2] * block[2])
         return partial(self._enqueue, kernel, size, block)
 

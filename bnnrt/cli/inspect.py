@@ -57,7 +57,7 @@ def _plan_document(plan: Plan) -> dict[str, Any]:
         "backend": plan.device.backend,
         "batch": plan.batch,
         "device_bytes": plan.device_bytes,
-        "arena_bytes": plan.arena_bytes,
+        "arena_bytes": list(plan.arena),
         "constant_bytes": sum(c.nbytes for c in plan.constants.values()),
         "steps": [
             {
@@ -153,6 +153,6 @@ def _print_plan(plan: dict[str, Any]) -> None:
     out = console()
     out.print(rows)
     out.print(
-        f"device memory {plan['device_bytes']} bytes: arena {plan['arena_bytes']}, constants {plan['constant_bytes']}, "
-        "the rest inputs"
+        f"device memory {plan['device_bytes']} bytes: arena {sum(plan['arena_bytes'])} "
+        f"in {len(plan['arena_bytes'])} slots, constants {plan['constant_bytes']}"
     )

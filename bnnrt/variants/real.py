@@ -247,7 +247,7 @@ def _best(site: Site) -> Callable[[Site], StepCode] | str:
         return reason
     if site.device.kind is DeviceKind.CPU:
         return "a tile in local memory is no gain on a CPU"
-    if _sizes(site)[0] < _FEW_ROWS:
+    if _sizes(site)[0] < _FEW_ROWS or not site.device.dedicated_local_memory:
         return _naive
     for share in reversed(_SHARES.values()):
         tile = _tile(site, share)
@@ -273,7 +273,10 @@ def _rows(op: type[Op], direct: str) -> list[Variant]:
         Variant("matmul", (op,), C_LANGUAGES, _build_best, _worth, _DEFAULT),
         Variant(direct, (op,), C_LANGUAGES, _real_layer),
         Variant("matmul_naive", (op,), C_LANGUAGES, _naive, _is_product, _BY_NAME),
-        *(Variant(name, (op,), C_LANGUAGES, _tiled(share), _fits(share), _BY_NAME) for name, share in _SHARES.items()),
+        *(
+            Variant(name, (op,), C_LANGUAGES, _tiled(share), _fits(share), _BY_NAME, staged=True)
+            for name, share in _SHARES.items()
+        ),
     ]
 
 

@@ -114,7 +114,7 @@ def full(value: int | list[int], length: int) -> list[int]:
 def differences(section: str, wanted: dict[str, Any], found: dict[str, Any], names: dict[str, str]) -> list[str]:
     """What changed between two sections of the table, one line a kernel and column."""
     if wanted.get("architectures") != found["architectures"]:
-        return [f"{section}: the table is for {wanted.get('architectures')}, compiled were {found['architectures']}"]
+        return [f"{section}: the table does not hold {', '.join(found['architectures'])} of this version"]
     architectures = found["architectures"]
     before, after = wanted["kernels"], found["kernels"]
     lines = []
@@ -226,9 +226,10 @@ def main() -> int:
     if changed and not arguments.update:
         print(f"{arguments.table} says otherwise; if this is meant, run `make cuda-table`", file=sys.stderr)
         return 1
+    spills = f"spills in {', '.join(sorted(spilling))}" if spilling else "no spills"
     print(
-        f"{section}: {len(sources)} sources compile for {', '.join(architectures)}; {len(spilling)} spill registers; "
-        f"the {len(taken)} in {arguments.table.name} take what it says"
+        f"{section}: {len(sources)} sources compile for {', '.join(architectures)}, {spills}; "
+        f"{len(taken)} kernels {'written to' if arguments.update else 'as in'} {arguments.table}"
     )
     return 0
 

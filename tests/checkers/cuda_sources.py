@@ -9,6 +9,7 @@ which kernels stand in each, with which parameters and launches, and how to comp
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
 import json
 import shutil
@@ -38,7 +39,7 @@ BATCHES = (1, 16)
 # What every CUDA device of these architectures offers at least.
 DEVICE = DeviceInfo(
     backend="cuda:0",
-    name="any CUDA device",
+    name="a CUDA device",
     kind=DeviceKind.GPU,
     language=Language.CUDA,
     platform="CUDA",
@@ -50,9 +51,10 @@ DEVICE = DeviceInfo(
     dedicated_local_memory=True,
     memory=4 << 30,
     max_allocation=4 << 30,
-    alignment=512,
     exact_division=True,
 )
+# The plan may split work by the number of multiprocessors: a Jetson Nano's, an Orin's, a data centre card's.
+DEVICES = [dataclasses.replace(DEVICE, compute_units=units) for units in (1, 16, 132)]
 
 
 def plans() -> Iterator[tuple[str, Plan]]:
@@ -62,9 +64,11 @@ def plans() -> Iterator[tuple[str, Plan]]:
         for graph in filter(None, (bundle.model, bundle.pixels)):
             for variants in SETS:
                 for batch in BATCHES:
-                    yield path.stem, make_plan(graph, DEVICE, batch, variants)
+                    for device in DEVICES:
+                        yield path.stem, make_plan(graph, device, batch, variants)
     for variants, graph, _ in cases(np.random.default_rng(0)):
-        yield EVERY_KERNEL, make_plan(graph, DEVICE, BATCH, variants)
+        for device in DEVICES:
+            yield EVERY_KERNEL, make_plan(graph, device, BATCH, variants)
 
 
 def row_name(launch: LaunchSpec, code: KernelSource) -> str:
@@ -107,7 +111,7 @@ def main() -> int:
         print(f"no plan uses {name}: add a case to every_kernel.py", file=sys.stderr)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    sources = []
+    sources: list[dict[str, Any]] = []
     for text, kernels in found.items():
         file = f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.cu"
         (folder / file).write_text(text, encoding="utf-8")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import os
 import re
 import subprocess
@@ -32,12 +31,22 @@ from bnnrt.backends.base import DeviceInfo, DeviceKind
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 
-from common import environment, write  # noqa: E402
+import common  # noqa: E402
+
+
+def environment(commit: str | None) -> dict[str, Any]:
+    """Machine, versions and commit; the one that is given, where the sources are no checkout."""
+    found: dict[str, Any] = common.environment()
+    return {**found, "commit": found["commit"] or commit, "nvidia_driver": driver_of_nvidia()}
+
+
+def write(document: dict[str, Any], path: Path) -> None:
+    common.write(document, path)
 
 
 def distinct(found: Sequence[DeviceInfo]) -> list[DeviceInfo]:
     """The first of devices that are the same but for their number."""
-    return list({(info.name, info.platform): info for info in reversed(found)}.values())[::-1]
+    return list({(info.name, info.platform, info.driver): info for info in reversed(found)}.values())[::-1]
 
 
 def folder(info: DeviceInfo) -> Path:
@@ -112,7 +121,7 @@ def acceptance(info: DeviceInfo, check: Path, manifest: Path) -> dict[str, Any]:
     lines = done.stdout.strip().splitlines()
     found = re.fullmatch(r"(\d+) passed, (\d+) failed", lines[-1]) if lines else None
     passed, failed = map(int, found.groups()) if found else (0, 1)
-    result = {"passed": passed, "failed": failed, "seconds": round(time.monotonic() - started, 1)}
+    result: dict[str, Any] = {"passed": passed, "failed": failed, "seconds": round(time.monotonic() - started, 1)}
     if failed or done.returncode:
         wrong = [line for line in lines if line.startswith("FAIL")] if found else (lines + done.stderr.splitlines())
         result |= {"failed": max(failed, 1), "failures": wrong[-20:]}
@@ -125,6 +134,7 @@ def main() -> int:
     parser.add_argument("--check", type=Path, help="a script that checks models")
     parser.add_argument("--manifest", type=Path, help="what it checks")
     parser.add_argument("--backend", action="append", help="only this device; may be given several times")
+    parser.add_argument("--commit", help="to record where the sources are no git checkout")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
     parser.add_argument("pytest_args", nargs="*", help="more arguments for pytest, after --")
     arguments = parser.parse_args()
@@ -169,14 +179,13 @@ def main() -> int:
         results = list(pool.map(test, chosen))
     failed = sum(result[part]["failed"] for result in results for part in ("tests", "models") if part in result)
     document = {
-        **environment(),
-        "nvidia_driver": driver_of_nvidia(),
+        **environment(arguments.commit),
         "manifest": arguments.manifest.name if arguments.manifest else None,
         "failed": failed,
         "backends": results,
     }
     write(document, output)
-    print(f"{'all passed' if not failed else f'{failed} failed'}: {json.dumps(str(output))}")
+    print(f"{'all passed' if not failed else f'{failed} failed'}: {output}")
     return 1 if failed else 0
 
 

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gpu_test import driver_of_nvidia, environment, folder, write
+from gpu_test import environment, folder, write
 
 from bnnrt.backends import select
 from bnnrt.errors import BackendError
@@ -28,6 +28,8 @@ KEPT_LINES = 40
 
 # The last line of a tool that has watched a program to its end; racecheck has one of its own.
 _SUMMARY = re.compile(r"^========= (?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)", re.MULTILINE)
+# What a tool says of itself; what it says of the program has other words.
+_REFUSAL = re.compile(r"^=========\s+((?:Internal Sanitizer )?Error: .*)$", re.MULTILINE)
 
 
 def find_sanitizer() -> str | None:
@@ -45,9 +47,10 @@ def outcome(tool: str, text: str, status: int) -> dict[str, Any]:
     """What a tool's output says: ``errors``, and ``refused`` where the tool could not watch the program."""
     found = _SUMMARY.findall(text)
     reports = [line for line in text.splitlines() if line.startswith("=========")]
-    if not found:
-        said = next((line for line in reports if "Error" in line or "not supported" in line), "it gave no summary")
-        return {"tool": tool, "errors": None, "refused": said.lstrip("= "), "output": text.splitlines()[-KEPT_LINES:]}
+    refusal = _REFUSAL.search(text)
+    if refusal or not found:
+        said = refusal[1] if refusal else "it gave no summary"
+        return {"tool": tool, "errors": None, "refused": said, "output": text.splitlines()[-KEPT_LINES:]}
     result: dict[str, Any] = {"tool": tool, "errors": sum(int(a or b) for a, b in found)}
     # Where the program itself fails without a report, a result was wrong or the program did not run.
     if status and not result["errors"]:
@@ -83,6 +86,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--output", type=Path, help="default: sanitize.json in benchmarks/results/<name of the GPU>")
     parser.add_argument("--backend", default="cuda", help="cuda or cuda:N")
+    parser.add_argument("--sanitizer", help="compute-sanitizer, where it is not found by itself")
+    parser.add_argument("--commit", help="to record where the sources are no git checkout")
     parser.add_argument("--tool", action="append", choices=TOOLS, help="only this tool; may be given several times")
     arguments = parser.parse_args()
     try:
@@ -90,7 +95,7 @@ def main() -> int:
     except BackendError as e:
         print(e, file=sys.stderr)
         return 1
-    sanitizer = find_sanitizer()
+    sanitizer = arguments.sanitizer or find_sanitizer()
     if sanitizer is None:
         print("compute-sanitizer is missing: install it with the CUDA toolkit, or set CUDA_HOME", file=sys.stderr)
         return 1
@@ -103,10 +108,9 @@ def main() -> int:
         for line in result.get("output", []):
             print(f"  {line}", file=sys.stderr)
     document = {
-        **environment(),
+        **environment(arguments.commit),
         "device": info.name,
         "driver": info.driver,
-        "nvidia_driver": driver_of_nvidia(),
         "sanitizer": version_of(sanitizer),
         "tools": results,
     }

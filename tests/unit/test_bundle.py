@@ -32,6 +32,7 @@ from bnnrt.ops import (
     OPS,
     Arithmetic,
     ArithmeticKind,
+    AveragePool,
     BinaryDense,
     Domain,
     Grayscale,
@@ -259,6 +260,9 @@ def _strategy(kind: Any) -> st.SearchStrategy[Any]:
 @st.composite
 def operators(draw: st.DrawFn) -> Op:
     op = draw(st.sampled_from(list(OPS.values())))
+    if op is AveragePool:  # counts no more than it pads
+        window = draw(windows)
+        return AveragePool(window, draw(st.tuples(*(st.integers(0, pad) for pad in window.pads))))
     return op(**{name: draw(_strategy(kind)) for name, kind in _hints(op).items()})
 
 

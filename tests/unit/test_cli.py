@@ -309,7 +309,7 @@ def test_inspect_shows_the_plan(run: Run, labelled: Path, backend: str) -> None:
     with InferenceSession(labelled, backend) as session:
         plan = session.plan(3)
         assert (found["backend"], found["device"]) == (session.device.backend, session.device.name)
-    assert (found["batch"], found["arena_bytes"]) == (3, plan.arena_bytes)
+    assert (found["batch"], found["arena_bytes"]) == (3, list(plan.arena))
     assert found["constant_bytes"] == sum(constant.nbytes for constant in plan.constants.values())
     for row, step in zip(found["steps"], plan.steps, strict=True):
         assert row["nodes"] == [node.name for node in step.nodes]
@@ -328,7 +328,8 @@ def test_inspect_shows_the_plan(run: Run, labelled: Path, backend: str) -> None:
     done = run("inspect", labelled, "--plan", "--batch", 3, "--backend", backend)
     assert (done.status, done.err) == (0, "")
     assert "batch 3" in done.out
-    assert f"device memory {plan.device_bytes} bytes: arena {plan.arena_bytes}," in done.out
+    arena = f"arena {sum(plan.arena)} in {len(plan.arena)} slots"
+    assert f"device memory {plan.device_bytes} bytes: {arena}, constants " in done.out
 
 
 def test_inspect_plans_a_fixed_batch(run: Run, tmp_path: Path) -> None:

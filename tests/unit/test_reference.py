@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from bnnrt import ops, reference
-from bnnrt.errors import InputError
+from bnnrt.errors import GraphError, InputError
 from bnnrt.graph import Constant, Graph, Node
 from bnnrt.ops import OPS, Domain, TensorType, Window
 
@@ -24,7 +24,7 @@ few = settings(max_examples=20)
 FLOAT, BIT, INT, PIXEL = Domain.FLOAT32, Domain.BIT, Domain.INT32, Domain.UINT8
 
 
-def by_onnx_runtime(operator: str, *inputs: Array, **attributes: Any) -> Array:
+def by_onnx_runtime(operator: str, *inputs: Array, opset: int = 17, **attributes: Any) -> Array:
     """The operator on arrays of the same layout. Vectors of int64 are constants, as Reshape and Pad want them."""
     values, initializers, names = [], [], []
     for index, array in enumerate(inputs):
@@ -37,7 +37,7 @@ def by_onnx_runtime(operator: str, *inputs: Array, **attributes: Any) -> Array:
     output = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
     node = helper.make_node(operator, names, ["y"], **attributes)
     graph = helper.make_graph([node], "one", values, [output], initializers)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
@@ -304,7 +304,97 @@ def test_max_pool_of_special_numbers() -> None:
     assert run(pool, lowest, INT).item() == -(2**31)
 
 
+@few
+@given(windows(pooling=True), st.integers(1, 5), st.booleans(), seeds)
+def test_average_pool(shape: tuple[Window, int, int], channels: int, counted: bool, seed: int) -> None:
+    window, height, width = shape
+    x = reals(np.random.default_rng(seed), 2, height, width, channels)
+    op = ops.AveragePool(window, window.pads) if counted else ops.AveragePool(window)
+    how = {**attributes(window), "count_include_pad": int(counted)}
+    wanted = channels_last(by_onnx_runtime("AveragePool", channels_first(x), opset=19, **how))
+    np.testing.assert_allclose(run(op, x, FLOAT), wanted, rtol=1e-5, atol=1e-2)
+
+
+def test_average_pool_rounds_every_sum_in_order() -> None:
+    x = np.array([1, 2**24, 1, -(2**24), 3], np.float32).reshape(1, 5, 1, 1)
+    # 1 + 2**24 is 2**24, to which 1 is added in vain again; 3 is left.
+    assert run(ops.AveragePool(Window((5, 1))), x, FLOAT).item() == np.float32(3) / np.float32(5)
+
+
+def test_average_pool_counts_some_pads() -> None:
+    x = np.ones((1, 2, 1, 1), np.float32)
+    pool = ops.AveragePool(Window((3, 1), pads=(2, 0, 2, 0)), (1, 0, 0, 0))
+    # Taps in the image, over taps in the image and the row above it: 1 of 2, 2 of 3, 2 of 2, 1 of 1.
+    np.testing.assert_array_equal(run(pool, x, FLOAT).ravel(), np.array([1 / 2, 2 / 3, 1, 1], np.float32))
+
+
+def test_average_pool_counts_no_more_than_it_pads() -> None:
+    with pytest.raises(GraphError, match="not within the pads"):
+        ops.AveragePool(Window((2, 2)), (1, 0, 0, 0))
+
+
 # Element by element
+
+
+ODD = np.array([[np.nan, -0.0, 0.0, -1, 2, np.inf, -np.inf, 3.4e38, -1e-45]], np.float32)
+
+
+@pytest.mark.parametrize("bounds", [(-0.5, 1.5), (0.0, 6.0), (1.0, -1.0)])
+def test_activations_keep_what_no_comparison_holds_for(bounds: tuple[float, float]) -> None:
+    for op, operator, extra in (
+        (ops.Relu(), "Relu", ()),
+        (ops.Clip(*bounds), "Clip", [np.array(bound, np.float32) for bound in bounds]),
+    ):
+        found = run(op, ODD, FLOAT)
+        wanted = by_onnx_runtime(operator, ODD, *extra)
+        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(np.signbit(found[0, 1:]), np.signbit(wanted[0, 1:]))
+    slopes = np.linspace(-1, 2, 9, dtype=np.float32)
+    for constant in (slopes, slopes[:1]):
+        found = run(ops.PRelu(), ODD, FLOAT, Constant.of(constant))
+        np.testing.assert_array_equal(found, by_onnx_runtime("PRelu", ODD, constant))
+
+
+def test_a_bound_is_a_number() -> None:
+    with pytest.raises(GraphError, match="no number"):
+        ops.Clip(0.0, float("nan"))
+
+
+def test_exponential_is_off_by_less_than_2_ulp() -> None:
+    rng = np.random.default_rng(1)
+    x = np.concatenate([np.linspace(-104, 89, 200_001), rng.normal(size=200_000)]).astype(np.float32)
+    exact = np.exp(x.astype(np.float64))
+    with np.errstate(over="ignore"):
+        found = reference.exponential(x)
+        rounded = exact.astype(np.float32)
+    finite = np.isfinite(rounded)
+    np.testing.assert_array_equal(found[~finite], np.inf)
+    ulps = np.abs(found[finite] - exact[finite]) / np.spacing(rounded[finite]).astype(np.float64)
+    assert ulps.max() < 2
+
+
+def test_exponential_of_special_numbers() -> None:
+    x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30, -1e30], np.float32)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(reference.exponential(x), np.array([np.nan, np.inf, 0, 1, 1, np.inf, 0], "f"))
+
+
+@few
+@given(st.integers(1, 40), seeds)
+def test_sigmoid_and_softmax(channels: int, seed: int) -> None:
+    x = np.random.default_rng(seed).normal(size=(3, channels)).astype(np.float32) * 5
+    exact = x.astype(np.float64)
+    np.testing.assert_allclose(run(ops.Sigmoid(), x, FLOAT), 1 / (1 + np.exp(-exact)), rtol=1e-6)
+    powers = np.exp(exact - exact.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(run(ops.Softmax(), x, FLOAT), powers / powers.sum(axis=1, keepdims=True), rtol=1e-5)
+
+
+def test_softmax_of_special_numbers() -> None:
+    x = np.array([[1, np.nan, 2], [np.inf, 1, 2], [-np.inf, -np.inf, -np.inf], [-np.inf, 3e38, 3e38]], np.float32)
+    wanted = np.array([[np.nan] * 3, [np.nan] * 3, [np.nan] * 3, [0, 0.5, 0.5]], np.float32)
+    found = run(ops.Softmax(), x, FLOAT)
+    np.testing.assert_array_equal(found[[0, 2, 3]], wanted[[0, 2, 3]])
+    assert np.isnan(found[1, 0])
 
 
 def numbers(rng: np.random.Generator, *shape: int) -> Array:

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bnnrt import reference
 from bnnrt.errors import ConversionError
+from bnnrt.ops import AveragePool
 
 from .models import Net, check, converted, expected, kinds
 
@@ -76,6 +78,137 @@ def test_max_pool(window, padding, ceil_mode, seed):
             converted(model)
     else:
         check(model, x)
+
+
+def near(model, *arrays, atol=1e-7):
+    """Convert, and compare with ONNX Runtime up to rounding."""
+    bundle, _ = converted(model)
+    found = reference.run(bundle.model, dict(zip(bundle.model.inputs, arrays, strict=True)))
+    for got, want in zip(found.values(), expected(model, *arrays), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=atol)
+    return bundle
+
+
+@given(
+    windows(),
+    st.sampled_from(["pads", "SAME_UPPER", "SAME_LOWER", "VALID"]),
+    st.integers(0, 1),
+    st.integers(0, 1),
+    st.integers(0, 99),
+)
+@settings(max_examples=60, deadline=None)
+def test_average_pool(window, padding, ceil_mode, count_include_pad, seed):
+    rng = np.random.default_rng(seed)
+    net = Net(3, 7, 8, opset=19)
+    how = {"count_include_pad": count_include_pad}
+    if padding == "pads":
+        kernel = window["kernel_shape"]
+        how |= {"pads": [int(rng.integers(0, kernel[i % 2])) for i in range(4)], "ceil_mode": ceil_mode}
+    else:
+        how |= {"auto_pad": padding}
+    model = net.model(net.op("AveragePool", "x", **window, **how))
+    if is_ambiguous(window, padding, (7, 8)):
+        with pytest.raises(ConversionError, match="ambiguous"):
+            converted(model)
+        return
+    x = rng.normal(size=(2, 3, 7, 8)).astype(np.float32)
+    pools = Net(3, 7, 8, opset=19)
+    del how["count_include_pad"]
+    greatest = expected(pools.model(pools.op("MaxPool", "x", **window, **how)), x)[0]
+    # ONNX Runtime gives the lowest number where a window sees nothing but padding.
+    if greatest.min() < -100:
+        with pytest.raises(ConversionError, match="outside the image"):
+            converted(model)
+    else:
+        near(model, x)
+
+
+def test_what_ceil_mode_adds_is_not_counted():
+    net = Net(1, 5, 5)
+    how = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 0, 0], "ceil_mode": 1, "count_include_pad": 1}
+    x = np.arange(1, 26, dtype=np.float32).reshape(1, 1, 5, 5)
+    bundle = check(net.model(net.op("AveragePool", "x", **how)), x)
+    (pool,) = [node.op for node in bundle.model.nodes if isinstance(node.op, AveragePool)]
+    assert pool.counted_pads == (1, 1, 0, 0)
+    assert pool.window.pads == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("kind", ["GlobalAveragePool", "GlobalMaxPool"])
+def test_global_pools(kind):
+    net = Net(3, 5, 4)
+    near(net.model(net.op("Flatten", net.op(kind, "x"))), RNG.normal(size=(2, 3, 5, 4)).astype(np.float32))
+
+
+@pytest.mark.parametrize("axes", [[2, 3], [-1, -2], [1, 2]])
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("opset", [13, 18])
+def test_reduce_mean(axes, keepdims, opset):
+    net = Net(3, 5, 4, opset=opset)
+    x = net.op("Mul", net.conv("x", integers(6, 3, 1, 1)), net.constant(0.5)) if axes != [1, 2] else "x"
+    if opset < 18:
+        y = net.op("ReduceMean", x, axes=axes, keepdims=keepdims)
+    else:
+        y = net.op("ReduceMean", x, net.constant(axes, np.int64), keepdims=keepdims)
+    near(net.model(y), integers(2, 3, 5, 4))
+
+
+ODD = np.array([np.nan, -0.0, 0.0, -1, 2, np.inf, -np.inf, 0.5, -1e-45, 3.4e38], np.float32).reshape(2, 5)
+ACTIVATIONS = {
+    "Neg": lambda n: n.op("Neg", "x"),
+    "Relu": lambda n: n.op("Relu", "x"),
+    "LeakyRelu": lambda n: n.op("LeakyRelu", "x"),
+    "LeakyRelu that rises": lambda n: n.op("LeakyRelu", "x", alpha=-0.3),
+    "PRelu with one slope": lambda n: n.op("PRelu", "x", n.constant([0.1])),
+    "PRelu with slopes": lambda n: n.op("PRelu", "x", n.constant([0.1, -2, 0, 1, 3])),
+    "Clip": lambda n: n.op("Clip", "x", n.constant(-0.5), n.constant(1.5)),
+    "Clip from below": lambda n: n.op("Clip", "x", n.constant(-1)),
+    "Clip from above": lambda n: n.op("Clip", "x", "", n.constant(0.25)),
+    "Clip to infinity": lambda n: n.op("Clip", "x", n.constant(0), n.constant(np.inf)),
+    "Clip the wrong way round": lambda n: n.op("Clip", "x", n.constant(1), n.constant(-1)),
+}
+
+
+@pytest.mark.parametrize("case", ACTIVATIONS)
+def test_activations(case):
+    net = Net(5)
+    check(net.model(ACTIVATIONS[case](net)), ODD)
+
+
+def test_clip_of_an_old_operator_set():
+    net = Net(5, opset=10)
+    check(net.model(net.op("Clip", "x", min=-0.5, max=1.5)), ODD)
+
+
+def test_clip_to_one_number_that_is_nan_is_refused():
+    net = Net(5)
+    with pytest.raises(ConversionError, match="a bound is nan"):
+        converted(net.model(net.op("Clip", "x", net.constant(np.nan))))
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 1), (1,), (1, 1, 4), (3, 5, 4)])
+def test_prelu_of_images(shape):
+    net = Net(3, 5, 4)
+    x = net.conv("x", integers(3, 3, 1, 1))
+    check(net.model(net.op("PRelu", x, net.constant(RNG.normal(size=shape)))), integers(2, 3, 5, 4))
+
+
+@pytest.mark.parametrize("kind", ["Sigmoid", "HardSigmoid", "HardSwish"])
+def test_smooth_activations(kind):
+    net = Net(200)
+    # ONNX Runtime's own exp is an approximation, and 0 from -18 on.
+    near(net.model(net.op(kind, "x")), np.linspace(-90, 90, 400, dtype=np.float32).reshape(2, 200), atol=3e-7)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((9,), 1), ((9,), -1), ((3, 5, 4), 1), ((3, 5, 4), -1), ((4, 6), 2)])
+def test_softmax(shape, axis):
+    net = Net(*shape)
+    near(net.model(net.op("Softmax", "x", axis=axis)), RNG.normal(size=(2, *shape)).astype(np.float32) * 4)
+
+
+@pytest.mark.parametrize("opset", [7, 12, 13])
+def test_softmax_of_any_operator_set(opset):
+    net = Net(9, opset=opset)
+    near(net.model(net.op("Softmax", "x")), RNG.normal(size=(2, 9)).astype(np.float32) * 4)
 
 
 def test_max_pool_of_an_old_operator_set():
@@ -294,6 +427,15 @@ REFUSED = {
     "padded channels": ((3, 4, 4), lambda n: n.op("Pad", "x", n.constant([0, 1, 0, 1] * 2, np.int64)), "Pad"),
     "training": ((3, 4, 4), lambda n: n.op("Dropout", "x", n.constant(0.5), n.constant(True, np.bool_)), "Dropout"),
     "pool in padding": ((1, 2, 2), lambda n: n.op("MaxPool", "x", kernel_shape=[2, 2], pads=[2] * 4), "MaxPool"),
+    "clip to a vector": ((4,), lambda n: n.op("Clip", "x", n.constant(integers(4))), "Clip"),
+    "clip to a computed bound": ((4,), lambda n: n.op("Clip", "x", "x"), "Clip"),
+    "clip from infinity": ((4,), lambda n: n.op("Clip", "x", n.constant(-np.inf), n.constant(1.0)), "Clip"),
+    "computed slopes": ((4,), lambda n: n.op("PRelu", "x", "x"), "PRelu"),
+    "softmax of the batch": ((4,), lambda n: n.op("Softmax", "x", axis=0), "Softmax"),
+    "softmax of rows": ((3, 4, 4), lambda n: n.op("Softmax", "x", axis=2), "Softmax"),
+    "average of channels": ((3, 4, 4), lambda n: n.op("ReduceMean", "x", axes=[1]), "ReduceMean"),
+    "average of everything": ((3, 4, 4), lambda n: n.op("ReduceMean", "x"), "ReduceMean"),
+    "average 3-D": ((1, 4, 4, 4), lambda n: n.op("AveragePool", "x", kernel_shape=[2, 2, 2]), "AveragePool"),
     "pool 3-D": ((1, 4, 4, 4), lambda n: n.op("MaxPool", "x", kernel_shape=[2, 2, 2]), "MaxPool"),
     "window too large": ((3, 4, 4), lambda n: n.conv("x", integers(1, 3, 5, 5)), "Conv"),
     "groups": ((3, 4, 4), lambda n: n.conv("x", integers(2, 3, 1, 1), group=2), "Conv"),

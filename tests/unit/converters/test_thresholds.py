@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bnnrt.converters.chains import Chain, Step
 from bnnrt.converters.thresholds import FoldThresholds, fold
 from bnnrt.graph import Graph, Node
-from bnnrt.ops import ArithmeticKind, Domain, MaxPool, Sign, SignOfZero, TensorType, ToFloat, Window
+from bnnrt.ops import Arithmetic, ArithmeticKind, Domain, MaxPool, Sign, SignOfZero, TensorType, ToFloat, Window
 
 from .models import Net, check, computing, kinds, norm, signs
 
@@ -164,13 +164,45 @@ def test_a_threshold_a_position_stays_exact():
     check(net.model(net.conv(net.sign(x), signs(rng, 3, 12, 2, 2))), signs(rng, 4, 5, 4, 4))
 
 
+ACTIVATIONS = {
+    "Relu": lambda n, x: n.op("Relu", x),
+    "LeakyRelu": lambda n, x: n.op("LeakyRelu", x, alpha=0.1),
+    "PRelu": lambda n, x: n.op("PRelu", x, n.constant(np.linspace(0.1, 1.5, 12).reshape(12, 1, 1))),
+    "Clip": lambda n, x: n.op("Clip", x, n.constant(-2.5), n.constant(6.0)),
+}
+
+
+@pytest.mark.parametrize("kind", ACTIVATIONS)
+@pytest.mark.parametrize("pooled", [False, True])
+def test_activations_are_folded(kind, pooled):
+    rng = np.random.default_rng(9)
+    net = Net(5, 6, 6)
+    x = ACTIVATIONS[kind](net, net.conv(net.sign("x"), signs(rng, 12, 5, 3, 3)))
+    if pooled:
+        x = net.op("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
+    x = net.sign(net.batch_norm(x, *norm(rng, 12)))
+    bundle = check(net.model(net.conv(x, signs(rng, 3, 12, 2, 2))), signs(rng, 20, 5, 6, 6))
+    thresholds = ["Threshold", *["BitPool"] * pooled]
+    assert computing(bundle.model) == ["Sign", "BinaryConv", *thresholds, "BinaryConv", "ToFloat"]
+
+
+def test_an_activation_that_turns_around_stays():
+    """A negative slope makes a sum rise again where it is negative."""
+    rng = np.random.default_rng(10)
+    net = Net(9)
+    x = net.op("LeakyRelu", net.matmul(net.sign("x"), signs(rng, 9, 8)), alpha=-1.0)
+    x = net.sign(net.op("Sub", x, net.constant(4.0)))
+    bundle = check(net.model(net.matmul(x, signs(rng, 8, 3))), signs(rng, 50, 9))
+    assert "PRelu" in kinds(bundle.model)
+
+
 def small_chain(before, after, pool, values):
     node = Node("pool", MaxPool(Window((2, 2))), ("a",), ("b",)) if pool else None
     return Chain("acc", np.array(values, dtype=np.int32), 1, before, node, after)
 
 
 def step(kind, constant, first=False):
-    return Step(kind, np.array([constant], dtype=np.float32), first)
+    return Step(Arithmetic(kind), np.array([constant], dtype=np.float32), first)
 
 
 def test_nan_gives_bit_0():
