@@ -25,12 +25,12 @@ help:  ## List the targets and variables
 	@echo 'Variables (make NAME=VALUE ...):'
 	@echo '  PYTHON=python3     interpreter that makes the virtual environment, 3.10 or newer'
 	@echo '  VENV=.venv         where the virtual environment is'
-	@echo '  BACKEND=           demo: numpy, opencl, opencl:cpu ... (empty: what the demo picks)'
+	@echo '  BACKEND=           demo: numpy, opencl, opencl:cpu, cuda ... (empty: opencl)'
 	@echo '  WORKERS=2          test, pytest: how many tests run at once'
 	@echo '  PYTEST_ARGS=       test, pytest: more arguments, as PYTEST_ARGS="-k bundle -x"'
 	@echo '  CHECK= MANIFEST=   gpu-test: a script and its list of models to run as well, on each device'
 
-demo: $(VENV)/.installed-demo  ## Convert the vehicle model, classify its photos on OpenCL, print the kernels' times
+demo: $(VENV)/.installed-demo$(if $(filter cuda%,$(BACKEND)),-cuda)  ## Convert the vehicle model, classify its photos, print the kernels' times
 	@$(PY) examples/vehicle/demo.py $(if $(BACKEND),--backend $(BACKEND))
 
 test: check-format lint types imports cuda-compile pytest  ## Formatting, lint, types, import rules and all tests
@@ -101,6 +101,7 @@ clean:  ## Remove the virtual environment, caches and build results
 
 # One stamp for each set of extras: a later run installs again only if pyproject.toml or the interpreter is newer.
 $(VENV)/.installed-demo: EXTRAS = opencl,convert
+$(VENV)/.installed-demo-cuda: EXTRAS = opencl,convert,cuda
 $(VENV)/.installed-dev: EXTRAS = opencl,convert,dev
 $(VENV)/.installed-gpu: EXTRAS = opencl,convert,dev,cuda
 $(VENV)/.installed-train: EXTRAS = opencl,convert,dev,train
@@ -115,6 +116,10 @@ endef
 
 $(VENV)/.installed-demo: pyproject.toml $(PY)
 	$(install)
+
+$(VENV)/.installed-demo-cuda: pyproject.toml $(PY)
+	$(install)
+	@touch $(VENV)/.installed-demo
 
 $(VENV)/.installed-dev: pyproject.toml $(PY)
 	$(install)

@@ -18,7 +18,17 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "examples" / "vehicle" / "models" / "vehicle_threshold.onnx"
 
-_PACKAGES = ("bnnrt", "numpy", "pyopencl", "pocl-binary-distribution", "onnxruntime", "pycuda", "torch")
+_PACKAGES = (
+    "bnnrt",
+    "numpy",
+    "pyopencl",
+    "pocl-binary-distribution",
+    "onnxruntime",
+    "pycuda",
+    "torch",
+    "cupy",
+    "pyclblast",
+)
 
 
 def _version(package: str) -> str | None:

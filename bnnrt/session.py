@@ -79,7 +79,8 @@ class NodeArg:
 class Classification:
     """What a network says of one image.
 
-    ``scores`` has the softmax of the model's output for each class, or the output itself if the model ends in one, and ``score`` is that of ``label``.
+    ``scores`` has the softmax of the model's output for each class, or the output itself if the model ends in a softmax;
+    ``score`` is that of ``label``.
     """
 
     label: str
@@ -354,6 +355,8 @@ class InferenceSession:
 
     def close(self) -> None:
         """Free the device's memory. Closing twice is allowed; a session also works as a context manager."""
+        if self._process != os.getpid():
+            return  # a forked child has no part in the device's memory
         with self._lock:
             if not self._closed:
                 self._closed = True

@@ -117,12 +117,21 @@ class CudaArray:
 
 
 class _TimedEvent(Event):
-    def __init__(self, start: Any, end: Any) -> None:
-        self._start, self._end = start, end
+    def __init__(self, backend: CudaBackend, start: Any, end: Any) -> None:
+        self._backend = backend
+        self._ends = [start, end]
+        self._elapsed = 0.0
 
     def elapsed_us(self) -> float:
-        self._end.synchronize()
-        return float(self._end.time_since(self._start)) * 1000
+        if self._ends:
+            # Events go while their context is current, or PyCUDA cannot clean them up.
+            with self._backend.current():
+                start, end = self._ends
+                end.synchronize()
+                self._elapsed = float(end.time_since(start)) * 1000
+                self._ends.clear()
+                del start, end
+        return self._elapsed
 
 
 class CudaBackend(Backend):
@@ -143,7 +152,7 @@ class CudaBackend(Backend):
         except cuda.Error as e:
             raise BackendError(f"the device cannot be opened: {e}", info.backend, "see `nvidia-smi`") from None
         self._check_compiler()
-        with self._current():
+        with self.current():
             self._stream = cuda.Stream()
             # Copies run asynchronously only from and to memory that cannot be paged out.
             self._staging = cuda.pagelocked_empty(1 << 16, np.uint8)
@@ -160,7 +169,7 @@ class CudaBackend(Backend):
             )
 
     @contextmanager
-    def _current(self) -> Iterator[None]:
+    def current(self) -> Iterator[None]:
         """The context, current in this thread; CUDA's errors as ours."""
         with self._lock:
             self._context.push()
@@ -174,11 +183,11 @@ class CudaBackend(Backend):
                 cuda.Context.pop()
 
     def alloc(self, nbytes: int) -> Buffer:
-        with self._current():
+        with self.current():
             return cuda.mem_alloc(max(nbytes, 1))
 
     def free(self, buffer: Buffer) -> None:
-        with self._current():
+        with self.current():
             buffer.free()
 
     def view(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
@@ -195,14 +204,14 @@ class CudaBackend(Backend):
         return staging
 
     def upload(self, buffer: Buffer, array: npt.NDArray[Any]) -> None:
-        with self._current():
+        with self.current():
             staging = self._pinned(array.nbytes)
             staging[...] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             cuda.memcpy_htod_async(int(buffer), staging, self._stream)
             self._staging_busy = True
 
     def download(self, buffer: Buffer, array: npt.NDArray[Any]) -> None:
-        with self._current():
+        with self.current():
             staging = self._pinned(array.nbytes)
             cuda.memcpy_dtoh_async(staging, int(buffer), self._stream)
             self._stream.synchronize()
@@ -235,7 +244,7 @@ class CudaBackend(Backend):
         if strides is not None and not dlpack.is_c_order(shape, tuple(s // dtype.itemsize for s in strides)):
             raise InputError("the array is strided", "device array", "give a contiguous copy")
         pointer = interface["data"][0]
-        with self._current():
+        with self.current():
             driver.wait_for_stream(interface.get("stream"))
             self._check_place(driver.device_of(pointer) in (self.index, None))
         return DeviceArray(np.uintp(pointer), 0, shape, dtype, array)
@@ -245,7 +254,7 @@ class CudaBackend(Backend):
             raise InputError("the array lies on another device", "device array", f"move it to {self.info.backend}")
 
     def copy(self, source: Buffer, target: Buffer, nbytes: int, offset: int = 0) -> None:
-        with self._current():
+        with self.current():
             cuda.memcpy_dtod_async(int(target), int(source) + offset, nbytes, self._stream)
 
     def lend(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype[Any]) -> object:
@@ -261,7 +270,7 @@ class CudaBackend(Backend):
     def compile(self, code: Code, entry: str) -> Kernel:
         if not isinstance(code, KernelSource):
             raise BackendError(f"{entry} is no CUDA source", self.info.backend)
-        with self._current():
+        with self.current():
             if code not in self._modules:
                 self._modules[code] = self._load(code)
             return self._modules[code].get_function(entry)
@@ -287,26 +296,26 @@ class CudaBackend(Backend):
         return partial(self._enqueue, kernel, grid, block, tuple(int(a) for a in args))
 
     def _enqueue(self, kernel: Kernel, grid: Extent, block: Extent, args: tuple[int, ...]) -> None:
-        with self._current():
+        with self.current():
             kernel.prepared_async_call(grid, block, self._stream, *args)
 
     def timed(self, launch: Launch) -> Event:
-        with self._current():
+        with self.current():
             start, end = cuda.Event(), cuda.Event()
             start.record(self._stream)
             launch()
             end.record(self._stream)
-        return _TimedEvent(start, end)
+        return _TimedEvent(self, start, end)
 
     def synchronize(self) -> None:
-        with self._current():
+        with self.current():
             self._stream.synchronize()
 
     def close(self) -> None:
         if self._closed:
             return
         self.synchronize()
-        with self._current():
+        with self.current():
             self._modules.clear()
         self._closed = True
         self._release()
@@ -314,6 +323,6 @@ class CudaBackend(Backend):
     def _release(self) -> None:
         """Let go of the context once the session is closed and no caller has an array of it."""
         if self._closed and not self._lent:
-            with self._current():
+            with self.current():
                 del self._staging, self._stream
             self._context.detach()

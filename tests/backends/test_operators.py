@@ -28,9 +28,9 @@ checked = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 conv_variants = pytest.mark.parametrize("variants", ["default", "paper", "conv_lanes", "direct_threshold", "direct"])
-real_variants = pytest.mark.parametrize(
-    "variants", ["default", "real_conv", "real_dense", "matmul_naive", "matmul_tiled", "matmul_two", "matmul_blocks"]
-)
+PRODUCTS = ("matmul_naive", "matmul_tiled", "matmul_two", "matmul_blocks")
+real_conv_variants = pytest.mark.parametrize("variants", ["default", "real_conv", *PRODUCTS])
+real_dense_variants = pytest.mark.parametrize("variants", ["default", "real_dense", *PRODUCTS])
 dense_variants = pytest.mark.parametrize("variants", ["default", "dense_segments", "dense_direct"])
 WINDOW = Window((3, 3), pads=(1, 1, 1, 1))
 
@@ -156,7 +156,7 @@ def reals(rng: np.random.Generator, *shape: int) -> Array:
     return np.where(rng.random(shape) < 0.1, rng.choice(special, shape), x)
 
 
-@real_variants
+@real_conv_variants
 @checked
 @example((Window((1, 1)), 9, 8), 19, 1, False, 3, 1)  # no patches to be made
 @given(windows(), st.integers(1, 40), st.sampled_from([1, 1, 1, 2]), st.booleans(), st.integers(1, 3), seeds())
@@ -188,7 +188,7 @@ def test_weights_that_are_not_finite_leave_outside_taps_out(backend: Backend) ->
         check(backend, graph, {"x": np.ones((1, 4, 4, 1), dtype=np.float32)}, variants)
 
 
-@real_variants
+@real_dense_variants
 @checked
 @given(st.integers(1, 300), st.integers(1, 50), st.booleans(), st.integers(1, 40), seeds())
 def test_real_dense(
