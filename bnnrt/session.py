@@ -79,7 +79,7 @@ class NodeArg:
 class Classification:
     """What a network says of one image.
 
-    ``scores`` has the softmax of the model's output for each class, or the output itself if the model ends in a softmax;
+    ``scores`` has the softmax of the model's output for each class, or the output itself if the model ends in one;
     ``score`` is that of ``label``.
     """
 

@@ -51,6 +51,11 @@ def _packed(tensor_type: TensorType) -> dict[str, Define]:
     return {"CHANNELS": tensor_type.channels, "WORDS": packing.words_for(tensor_type.channels)}
 
 
+def _dividing(site: Site, *files: str, **defines: Define) -> KernelSource:
+    """A source that divides, by integers where the device's own division is not correctly rounded."""
+    return KernelSource.of("common/division.h", *files, EXACT_DIVISION=int(site.device.exact_division), **defines)
+
+
 def _threshold(site: Site) -> StepCode:
     x = site.type(site.node.inputs[0])
     source = KernelSource.of("common/threshold.h", SOURCE=_C_TYPES[x.domain], **_packed(x))
@@ -100,7 +105,8 @@ def _average_pool(site: Site) -> StepCode:
     x, out = site.type(site.node.inputs[0]), site.type(site.output)
     sides = ("COUNTED_TOP", "COUNTED_LEFT", "COUNTED_BOTTOM", "COUNTED_RIGHT")
     defines = {**window_defines(op.window, x, out), **dict(zip(sides, op.counted_pads, strict=True))}
-    source = KernelSource.of("common/window.h", "common/average_pool.h", CHANNELS=x.channels, **defines)
+    files = ("common/window.h", "common/average_pool.h")
+    source = _dividing(site, *files, CHANNELS=x.channels, **defines)
     return _step(site, "average_pool", source, *site.node.inputs)
 
 
@@ -122,14 +128,14 @@ def _clip(site: Site) -> StepCode:
 
 
 def _sigmoid(site: Site) -> StepCode:
-    source = KernelSource.of("common/exponential.h", "common/sigmoid.h")
+    source = _dividing(site, "common/exponential.h", "common/sigmoid.h")
     return _step(site, "sigmoid", source, *site.node.inputs)
 
 
 def _softmax(site: Site) -> StepCode:
     channels = site.type(site.output).channels
     group = next(size for size in _SOFTMAX_GROUPS if size == 1 or fits(site.device, (size, 1, 1), 4 * (size + 1)))
-    source = KernelSource.of("common/exponential.h", "common/softmax.h", CHANNELS=channels, GROUP=group)
+    source = _dividing(site, "common/exponential.h", "common/softmax.h", CHANNELS=channels, GROUP=group)
     rows = site.count(site.output) // channels
     args = (site.node.inputs[0], site.output)
     launch = LaunchSpec("softmax", source, args, (rows, 1, 1), (group, 1, 1), local_bytes=4 * (group + 1))
@@ -148,22 +154,17 @@ def _arithmetic(site: Site) -> StepCode:
     assert isinstance(op, Arithmetic)
     a, b = (site.type(name) for name in site.node.inputs)
     out = site.type(site.output)
-    source = KernelSource.of(
-        "common/arithmetic.h",
-        OPERATION=_OPERATIONS[op.kind],
-        CHANNELS=out.channels,
-        A_BROADCAST=_broadcast(a, out),
-        B_BROADCAST=_broadcast(b, out),
-    )
+    defines: dict[str, Define] = {
+        "OPERATION": _OPERATIONS[op.kind],
+        "CHANNELS": out.channels,
+        "A_BROADCAST": _broadcast(a, out),
+        "B_BROADCAST": _broadcast(b, out),
+    }
+    if op.kind is ArithmeticKind.DIV:
+        source = _dividing(site, "common/arithmetic.h", **defines)
+    else:
+        source = KernelSource.of("common/arithmetic.h", **defines)
     return _step(site, "arithmetic", source, *site.node.inputs)
-
-
-def _exact_division(site: Site) -> str | None:
-    op = site.node.op
-    divides = not isinstance(op, Arithmetic) or op.kind is ArithmeticKind.DIV
-    if divides and not site.device.exact_division:
-        return "the device's float32 division is not correctly rounded"
-    return None
 
 
 def _to_float(site: Site) -> StepCode:
@@ -260,8 +261,8 @@ def _repack(site: Site) -> StepCode:
 ELEMENTWISE_VARIANTS: tuple[Variant, ...] = (
     # First, since moving nothing is best; every language can.
     Variant("same_memory", (Reshape,), tuple(Language), _alias, _same_memory),
-    Variant("arithmetic", (Arithmetic,), C_LANGUAGES, _arithmetic, _exact_division),
-    Variant("average_pool", (AveragePool,), C_LANGUAGES, _average_pool, _exact_division),
+    Variant("arithmetic", (Arithmetic,), C_LANGUAGES, _arithmetic),
+    Variant("average_pool", (AveragePool,), C_LANGUAGES, _average_pool),
     Variant("bit_pool", (BitPool,), C_LANGUAGES, _bit_pool),
     Variant("clip", (Clip,), C_LANGUAGES, _clip),
     Variant("grayscale", (Grayscale,), C_LANGUAGES, _grayscale),
@@ -271,9 +272,9 @@ ELEMENTWISE_VARIANTS: tuple[Variant, ...] = (
     Variant("prelu", (PRelu,), C_LANGUAGES, _prelu),
     Variant("relu", (Relu,), C_LANGUAGES, _relu),
     Variant("repack", (Reshape,), C_LANGUAGES, _repack),
-    Variant("sigmoid", (Sigmoid,), C_LANGUAGES, _sigmoid, _exact_division),
+    Variant("sigmoid", (Sigmoid,), C_LANGUAGES, _sigmoid),
     Variant("sign", (Sign,), C_LANGUAGES, _sign),
-    Variant("softmax", (Softmax,), C_LANGUAGES, _softmax, _exact_division),
+    Variant("softmax", (Softmax,), C_LANGUAGES, _softmax),
     Variant("threshold", (Threshold,), C_LANGUAGES, _threshold),
     Variant("to_float", (ToFloat,), C_LANGUAGES, _to_float),
     Variant("sign_planes", (Transpose, Arithmetic, Sign), C_LANGUAGES, _sign_planes, _adds_to_planes),

@@ -12,6 +12,7 @@
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
 #define MINUS_INFINITY (-INFINITY)
 #define FLOAT_OF_BITS(bits) as_float(bits)
+#define BITS_OF_FLOAT(number) as_uint(number)
 #define POPCOUNT(word) ((int)popcount(word))
 
 #define GLOBAL_ID(axis) ((int)get_global_id(axis))

@@ -1,6 +1,6 @@
 /* One float32 operation an element, rounded once.
  *
- * OPERATION 0 add, 1 sub, 2 mul, 3 div; CHANNELS; A_BROADCAST and B_BROADCAST: 0 an operand of the output's shape,
+ * OPERATION 0 add, 1 sub, 2 mul, 3 div (behind division.h); CHANNELS; A_BROADCAST and B_BROADCAST: 0 an operand of the output's shape,
  * 1 one number a channel, 2 a single number.
  */
 #if A_BROADCAST == 0
@@ -31,6 +31,6 @@ KERNEL arithmetic(const GLOBAL float *RESTRICT a, const GLOBAL float *RESTRICT b
 #elif OPERATION == 2
     out[id] = left * right;
 #else
-    out[id] = left / right;
+    out[id] = QUOTIENT(left, right);
 #endif
 }

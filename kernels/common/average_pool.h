@@ -1,7 +1,7 @@
 /* Average under a window, one thread an output element: the taps inside the image, summed from 0 over (row, column), divided
  * once by the number of taps inside the image or the pads that count.
  *
- * The defines of window.h, CHANNELS, and COUNTED_TOP, COUNTED_LEFT, COUNTED_BOTTOM, COUNTED_RIGHT.
+ * Behind division.h. The defines of window.h, CHANNELS, and COUNTED_TOP, COUNTED_LEFT, COUNTED_BOTTOM, COUNTED_RIGHT.
  */
 /* Taps between -before and size + after, from `first` on, `step` apart. */
 DEVICE int counted_taps(int first, int taps, int step, int size, int before, int after)
@@ -30,5 +30,5 @@ KERNEL average_pool(const GLOBAL float *RESTRICT x, GLOBAL float *RESTRICT out, 
         }
     const int rows = counted_taps(at.top, KERNEL_H, DILATION_H, HEIGHT, COUNTED_TOP, COUNTED_BOTTOM);
     const int columns = counted_taps(at.left, KERNEL_W, DILATION_W, WIDTH, COUNTED_LEFT, COUNTED_RIGHT);
-    out[id] = total / (float)(rows * columns);
+    out[id] = QUOTIENT(total, (float)(rows * columns));
 }

@@ -1,5 +1,5 @@
 /* Softmax of rows [CHANNELS], one group of GROUP threads a row. The greatest element is subtracted first; powers are added
- * up from 0 in order of channels, by one thread, GROUP of them at a time. Behind exponential.h.
+ * up from 0 in order of channels, by one thread, GROUP of them at a time. Behind division.h and exponential.h.
  *
  * CHANNELS, GROUP.
  */
@@ -40,5 +40,5 @@ KERNEL softmax(const GLOBAL float *RESTRICT x, GLOBAL float *RESTRICT out)
         BARRIER();
     }
     for (int c = thread; c < CHANNELS; c += GROUP)
-        result[c] = result[c] / total[0]; /* what this thread itself has written */
+        result[c] = QUOTIENT(result[c], total[0]); /* what this thread itself has written */
 }

@@ -11,6 +11,7 @@ typedef unsigned int uint;
 #define BARRIER() __syncthreads()
 #define MINUS_INFINITY __int_as_float(0xff800000)
 #define FLOAT_OF_BITS(bits) __int_as_float(bits)
+#define BITS_OF_FLOAT(number) __float_as_uint(number)
 #define POPCOUNT(word) __popc(word)
 
 #define AXIS_0(v) ((int)v.x)

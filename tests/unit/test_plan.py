@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from bnnrt import ops
 from bnnrt.backends.base import DeviceInfo, DeviceKind, Language
 from bnnrt.backends.numpy_backend import NumpyBackend
+from bnnrt.backends.source import KernelSource
 from bnnrt.bundle import Bundle
 from bnnrt.errors import BackendError, InputError
 from bnnrt.executor import Executor
@@ -321,18 +322,13 @@ def division() -> Graph:
     return Graph({"a": real, "b": real}, (node,), ("y",))
 
 
-def test_a_device_without_exact_division_refuses_to_divide() -> None:
-    inexact = dataclasses.replace(GPU, exact_division=False)
-    with pytest.raises(BackendError, match=r"arithmetic: .*division is not correctly rounded") as caught:
-        make_plan(division(), inexact, 1)
-    assert "the_division" in str(caught.value)
-    assert inexact.backend in str(caught.value)
-    for kind in ops.ArithmeticKind:
-        if kind is not ops.ArithmeticKind.DIV:
-            graph = division()
-            node = dataclasses.replace(graph.nodes[0], op=ops.Arithmetic(kind))
-            make_plan(dataclasses.replace(graph, nodes=(node,)), inexact, 1)
-    make_plan(division(), GPU, 1)
+def test_a_device_without_exact_division_divides_integers() -> None:
+    for exact in (False, True):
+        plan = make_plan(division(), dataclasses.replace(GPU, exact_division=exact), 1)
+        code = plan.steps[0].launches[0].code
+        assert isinstance(code, KernelSource)
+        assert dict(code.defines)["EXACT_DIVISION"] == exact
+        assert "common/division.h" in code.files
 
 
 def test_an_error_gives_the_reason_of_every_variant(monkeypatch: pytest.MonkeyPatch) -> None:
