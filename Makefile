@@ -84,8 +84,8 @@ gpu-sanitize: $(VENV)/.installed-gpu  ## Run every CUDA kernel under compute-san
 	$(PY) tests/checkers/sanitize.py
 
 soak: $(VENV)/.installed-dev  ## Classify 200,000 images, one in fifty broken, then open 10,000 sessions (10 minutes)
-	$(PY) benchmarks/soak.py --output benchmarks/results/cpu/soak.json
-	$(PY) benchmarks/session_cycles.py --output benchmarks/results/cpu/session_cycles.json
+	$(PY) benchmarks/soak.py --output benchmarks/results/pocl/soak.json
+	$(PY) benchmarks/session_cycles.py --output benchmarks/results/pocl/session_cycles.json
 
 fixtures: $(VENV)/.installed-train  ## Rebuild the exported models that the tests read (installs PyTorch)
 	$(PY) tests/fixtures/build.py

@@ -1,6 +1,6 @@
 """The binarized vehicle network on OpenCL against the float network of the same shape in ONNX Runtime, on one CPU.
 
-    python benchmarks/cpu_vs_onnxruntime.py --output benchmarks/results/cpu/cpu_vs_onnxruntime.json
+    python benchmarks/cpu_vs_onnxruntime.py --output benchmarks/results/pocl/cpu_vs_onnxruntime.json
 
 Both take the same float32 arrays [N, 3, 96, 96] and give scores; `pixels` is the uint8 input that images take. ONNX
 Runtime runs at its default optimization level with one and with two threads, and the faster counts. Calls alternate in

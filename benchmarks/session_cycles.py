@@ -1,6 +1,6 @@
 """Open, run and close a session many times, and watch the process's memory and handles: both must stay flat.
 
-python benchmarks/session_cycles.py --cycles 10000 --output benchmarks/results/cpu/session_cycles.json
+python benchmarks/session_cycles.py --cycles 10000 --output benchmarks/results/pocl/session_cycles.json
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Classify images for a long time, one in fifty of them broken, and check answers, counts and memory.
 
-    python benchmarks/soak.py --images 200000 --output benchmarks/results/cpu/soak.json
+    python benchmarks/soak.py --images 200000 --output benchmarks/results/pocl/soak.json
 
 The shipped photos go round as bytes. Every answer must be, bit for bit, what the numpy backend said of that photo
 beforehand; every broken image must be an error and nothing else; the process must not grow after the first tenth.
