@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import warnings
 from importlib.metadata import EntryPoint, entry_points, version
 from typing import Annotated, Any
 
@@ -84,6 +86,9 @@ def _fail(message: str) -> None:
 
 def main() -> None:
     """Run the command that the process was started with; the exit status is 1 on any error."""
+    # Of an odd image the user is told in our own line.
+    warnings.filterwarnings("ignore", module=r"PIL\b")
+    logging.getLogger("PIL").addHandler(logging.NullHandler())
     _add_plugins()
     try:
         status = app(sys.argv[1:] or ["--help"], prog_name="bnnrt", standalone_mode=False)
