@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bnnrt.backends.base import Backend, DeviceArray, Extent, Launch
+from bnnrt.backends.base import Backend, Buffer, DeviceArray, Extent, Launch
 from bnnrt.errors import BackendError
 from bnnrt.plan import Plan
 
@@ -45,26 +45,36 @@ class Executor:
             )
         self._backend = backend
         self.plan = plan
-        self._arena = [backend.alloc(size) for size in plan.arena]
-        self._allocations = list(self._arena)
-        self._tensors = {
-            name: backend.view(self._arena[place.slot], place.shape, place.dtype)
-            for name, place in plan.placements.items()
-        }
-        self._constants = {}
-        for name, array in plan.constants.items():
-            self._allocations.append(backend.alloc(array.nbytes))
-            self._constants[name] = backend.view(self._allocations[-1], array.shape, array.dtype)
-            backend.upload(self._constants[name], array)
+        self._allocations: list[Buffer] = []
+        self._arena: list[Buffer] = []
+        self._tensors: dict[str, Buffer] = {}
+        self._constants: dict[str, Buffer] = {}
         self._launches: list[Launch] = []
-        for step in plan.steps:
-            for spec in step.launches:
-                args = [
-                    a if isinstance(a, int) else self._tensors[a] if a in self._tensors else self._constants[a]
-                    for a in spec.args
-                ]
-                kernel = backend.compile(spec.code, spec.entry)
-                self._launches.append(backend.prepare(kernel, spec.grid, spec.block, args))
+        try:
+            self._prepare()
+        except BaseException:
+            # Without this, a batch that is too large would keep what it had got so far from a smaller one.
+            self.close()
+            raise
+
+    def _alloc(self, nbytes: int) -> Buffer:
+        self._allocations.append(self._backend.alloc(nbytes))
+        return self._allocations[-1]
+
+    def _prepare(self) -> None:
+        self._arena += [self._alloc(size) for size in self.plan.arena]
+        for name, place in self.plan.placements.items():
+            self._tensors[name] = self._backend.view(self._arena[place.slot], place.shape, place.dtype)
+        for name, array in self.plan.constants.items():
+            self._constants[name] = self._backend.view(self._alloc(array.nbytes), array.shape, array.dtype)
+            self._backend.upload(self._constants[name], array)
+        for spec in (spec for step in self.plan.steps for spec in step.launches):
+            args = [
+                a if isinstance(a, int) else self._tensors[a] if a in self._tensors else self._constants[a]
+                for a in spec.args
+            ]
+            kernel = self._backend.compile(spec.code, spec.entry)
+            self._launches.append(self._backend.prepare(kernel, spec.grid, spec.block, args))
 
     def _upload(self, feeds: Mapping[str, Feed]) -> None:
         borrowed = False

@@ -28,6 +28,7 @@ __all__ = [
     "BinaryWeightDense",
     "BitPool",
     "Clip",
+    "Concat",
     "Conv",
     "Dense",
     "Domain",
@@ -525,6 +526,21 @@ class Pad(Op):
 
 
 @dataclass(frozen=True)
+class Concat(Op):
+    """ONNX Concat along the last axis. Inputs: two or more float32 [N, ..., C], of one shape but for C."""
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        if len(inputs) < 2:
+            raise GraphError(f"Concat takes 2 or more inputs and has {len(inputs)}")
+        _expect(self, inputs, *[_FLOAT32] * len(inputs))
+        first = inputs[0].shape
+        for x in inputs:
+            if len(x.shape) < 2 or x.shape[:-1] != first[:-1]:
+                raise GraphError(f"Concat: {inputs[0]} and {x} do not fit")
+        return (TensorType((*first[:-1], sum(x.channels for x in inputs)), Domain.FLOAT32),)
+
+
+@dataclass(frozen=True)
 class ToFloat(Op):
     """Bits (as +-1), pixels or accumulators to float32, exactly (an accumulator has fewer than 2**24 terms)."""
 
@@ -597,6 +613,7 @@ OPS: dict[str, type[Op]] = {
         BinaryWeightDense,
         BitPool,
         Clip,
+        Concat,
         Conv,
         Dense,
         Grayscale,

@@ -121,25 +121,71 @@ class _Life:
     last: int
 
 
-def _lay_out(lives: Mapping[str, _Life]) -> tuple[dict[str, int], tuple[int, ...]]:
-    """A slot for each storage such that no two in a slot live at once, and the sizes of the slots.
+class _Memory:
+    """Collects what the steps of a plan read and write, and lays it out."""
 
-    Largest first, so that whatever joins a slot fits it.
-    """
-    chosen: dict[str, int] = {}
-    slots: list[list[_Life]] = []
-    for name, life in sorted(lives.items(), key=lambda item: (-item[1].nbytes, item[1].first, item[0])):
-        free = (
-            index
-            for index, others in enumerate(slots)
-            if all(other.last < life.first or life.last < other.first for other in others)
-        )
-        index = next(free, len(slots))
-        if index == len(slots):
-            slots.append([])
-        slots[index].append(life)
-        chosen[name] = index
-    return chosen, tuple(others[0].nbytes for others in slots)
+    def __init__(self) -> None:
+        self._shapes: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+        self._roots: dict[str, str] = {}  # a tensor that is another one's memory -> that other one
+        self._lives: dict[str, _Life] = {}
+
+    def declare(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        """A tensor, before its first use. Raises InputError where kernels cannot index it."""
+        if prod(shape) > _MAX_ELEMENTS:
+            raise InputError(f"a tensor of {prod(shape)} elements is too large", name, "use a smaller batch")
+        self._shapes[name] = (shape, dtype)
+
+    def alias(self, name: str, source: str) -> None:
+        """``name`` is the memory of ``source``."""
+        self._roots[name] = self._roots.get(source, source)
+
+    def use(self, name: str, step: int) -> None:
+        """A step, counted upwards, reads or writes the tensor."""
+        name = self._roots.get(name, name)
+        shape, dtype = self._shapes[name]
+        life = self._lives.setdefault(name, _Life(prod(shape) * dtype.itemsize, step, step))
+        life.last = step
+
+    def lay_out(self) -> tuple[dict[str, Placement], tuple[int, ...]]:
+        """A slot for each tensor such that no two in a slot live at once, and the sizes of the slots.
+
+        Largest first, so that whatever joins a slot fits it.
+        """
+        chosen: dict[str, int] = {}
+        slots: list[list[_Life]] = []
+        for name, life in sorted(self._lives.items(), key=lambda item: (-item[1].nbytes, item[1].first, item[0])):
+            free = (
+                index
+                for index, others in enumerate(slots)
+                if all(other.last < life.first or life.last < other.first for other in others)
+            )
+            index = next(free, len(slots))
+            if index == len(slots):
+                slots.append([])
+            slots[index].append(life)
+            chosen[name] = index
+        placements = {
+            name: Placement(chosen[root], shape, dtype)
+            for name, (shape, dtype) in self._shapes.items()
+            if (root := self._roots.get(name, name)) in chosen
+        }
+        return placements, tuple(others[0].nbytes for others in slots)
+
+
+def _schedule(graph: Graph, device: DeviceInfo, batch: int, variants: str) -> list[tuple[Step, Site, StepCode]]:
+    """A step for each node, or for each chain of nodes that a variant runs at once, in the graph's order."""
+    readers = graph.consumers()
+    scheduled: list[tuple[Step, Site, StepCode]] = []
+    done: set[str] = set()
+    for node in graph.nodes:
+        if node.outputs[0] in done:
+            continue
+        variant, site, passed_over = _choose(graph, readers, node, batch, device, variants)
+        code = variant.build(site)
+        done.update(n.outputs[0] for n in site.nodes)
+        step = Step(site.nodes, variant.name, code.launches, tuple(passed_over), code.notes)
+        scheduled.append((step, site, code))
+    return scheduled
 
 
 def make_plan(graph: Graph, device: DeviceInfo, batch: int, variants: str = "default") -> Plan:
@@ -151,66 +197,30 @@ def make_plan(graph: Graph, device: DeviceInfo, batch: int, variants: str = "def
     """
     if batch < 1:
         raise InputError(f"a batch of {batch} has no plan", "batch", "give at least 1")
-    readers = graph.consumers()
-    steps: list[Step] = []
-    codes: list[StepCode] = []
-    sites: list[Site] = []
-    fused: set[str] = set()
-    for node in graph.nodes:
-        if node.outputs[0] in fused:
-            continue
-        variant, site, passed_over = _choose(graph, readers, node, batch, device, variants)
-        code = variant.build(site)
-        fused.update(n.outputs[0] for n in site.nodes)
-        steps.append(Step(site.nodes, variant.name, code.launches, tuple(passed_over), code.notes))
-        codes.append(code)
-        sites.append(site)
-
+    scheduled = _schedule(graph, device, batch, variants)
+    memory = _Memory()
     constants: dict[str, npt.NDArray[Any]] = {}
-    shapes: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
-    roots: dict[str, str] = {}  # a tensor that is another one's memory -> that other one
-    lives: dict[str, _Life] = {}
-
-    def touch(name: str, step: int) -> None:
-        name = roots.get(name, name)
-        shape, dtype = shapes[name]
-        life = lives.setdefault(name, _Life(prod(shape) * dtype.itemsize, step, step))
-        life.last = max(life.last, step)
-
-    def place(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        if prod(shape) > _MAX_ELEMENTS:
-            raise InputError(f"a tensor of {prod(shape)} elements is too large", name, "use a smaller batch")
-        shapes[name] = (shape, dtype)
 
     def declare(name: str) -> None:
         tensor_type = graph.types[name]
-        place(name, stored_shape(tensor_type, batch), STORAGE[tensor_type.domain])
+        memory.declare(name, stored_shape(tensor_type, batch), STORAGE[tensor_type.domain])
 
     for name in graph.inputs:
         declare(name)
-        touch(name, -1)
-    for index, (site, code) in enumerate(zip(sites, codes, strict=True)):
+        memory.use(name, -1)
+    for index, (step, site, code) in enumerate(scheduled):
         declare(site.output)
         for name, (shape, dtype) in code.scratch.items():
-            place(name, shape, dtype)
+            memory.declare(name, shape, dtype)
         constants.update(code.constants)
         if code.alias:
-            source = site.node.inputs[0]
-            roots[site.output] = roots.get(source, source)
-        for launch in code.launches:
-            for arg in launch.args:
-                if isinstance(arg, int) or arg in constants:
-                    continue
-                if arg in graph.constants:
-                    constants[arg] = graph.constants[arg].data
-                else:
-                    touch(arg, index)
+            memory.alias(site.output, site.node.inputs[0])
+        for arg in (arg for launch in step.launches for arg in launch.args if isinstance(arg, str)):
+            if arg in graph.constants:
+                constants[arg] = graph.constants[arg].data
+            elif arg not in constants:
+                memory.use(arg, index)
     for name in graph.outputs:
-        touch(name, len(steps))
-    slots, sizes = _lay_out(lives)
-    placements = {
-        name: Placement(slots[root], shape, dtype)
-        for name, (shape, dtype) in shapes.items()
-        if (root := roots.get(name, name)) in slots
-    }
-    return Plan(graph, device, batch, tuple(steps), sizes, placements, constants)
+        memory.use(name, len(scheduled))
+    placements, arena = memory.lay_out()
+    return Plan(graph, device, batch, tuple(step for step, _, _ in scheduled), arena, placements, constants)

@@ -24,6 +24,7 @@ from bnnrt.ops import (
     BinaryWeightDense,
     BitPool,
     Clip,
+    Concat,
     Conv,
     Dense,
     Domain,
@@ -278,6 +279,10 @@ def _pad(op: Pad, x: Array) -> Array:
     return _padded(x, op.pads, op.value)
 
 
+def _concat(op: Concat, *parts: Array) -> Array:
+    return np.concatenate(parts, axis=-1)
+
+
 def _to_float(op: ToFloat, x: Array) -> Array:
     return x.astype(np.float32)
 
@@ -299,6 +304,7 @@ _FUNCTIONS: dict[type[Op], Callable[..., Array]] = {
     BinaryWeightDense: _real_dense,
     BitPool: _bit_pool,
     Clip: _clip,
+    Concat: _concat,
     Conv: _real_conv,
     Dense: _real_dense,
     Grayscale: _grayscale,

@@ -14,6 +14,7 @@ from onnx_ir.passes import common
 from onnxscript import optimizer
 
 from bnnrt.converters.dequantize import fold_dequantized
+from bnnrt.converters.qonnx import lower_quantizers
 from bnnrt.errors import ConversionError
 
 __all__ = ["clean"]
@@ -42,6 +43,7 @@ def clean(proto: onnx.ModelProto) -> ir.Model:
             common.TopologicalSortPass(),
         )
         fold_dequantized(model)
+        lower_quantizers(model)
         optimizer.fold_constants(
             model,
             onnx_shape_inference=True,

@@ -23,7 +23,7 @@ __all__ = ["Imported", "InputBinding", "import_graph", "input_shape", "reads_cha
 
 # Operators that keep the layout of an image, whatever it is.
 LAYOUT_KEEPING = (
-    *("Add", "Sub", "Mul", "Div", "Cast", "Identity", "Dropout", "Pad"),
+    *("Add", "Sub", "Mul", "Div", "Cast", "Concat", "Identity", "Dropout", "Pad"),
     *("Clip", "HardSigmoid", "HardSwish", "LeakyRelu", "Neg", "PRelu", "Relu", "Sigmoid"),
 )
 # Operators that take their image as [batch, channels, rows, columns].

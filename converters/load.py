@@ -10,6 +10,7 @@ import onnx
 from onnx.external_data_helper import load_external_data_for_model, uses_external_data
 
 from bnnrt.converters.onnx_node import STANDARD_DOMAINS
+from bnnrt.converters.qonnx import OPERATORS
 from bnnrt.errors import ConversionError
 
 __all__ = ["Source", "load"]
@@ -75,7 +76,8 @@ def _check(proto: onnx.ModelProto) -> None:
         except (onnx.checker.ValidationError, ValueError, TypeError) as e:
             raise ConversionError(f"a tensor is malformed: {_first_line(e)}", f"tensor {tensor.name}") from None
     for node in proto.graph.node:
-        if node.domain not in STANDARD_DOMAINS or any(a.type in SUBGRAPHS for a in node.attribute):
+        custom = node.domain not in STANDARD_DOMAINS or node.op_type in OPERATORS
+        if custom or any(a.type in SUBGRAPHS for a in node.attribute):
             continue
         try:
             onnx.checker.check_node(node, context)

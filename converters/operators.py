@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bnnrt.converters import elementwise, layers, shaping
+from bnnrt.converters import elementwise, layers, qonnx, shaping
 from bnnrt.converters.scope import Handler
 from bnnrt.ops import ArithmeticKind, Relu, Sigmoid
 
@@ -20,6 +20,7 @@ HANDLERS: Mapping[str, Handler] = {
     "BatchNormalization": elementwise.batch_normalization,
     "Cast": elementwise.cast,
     "Clip": elementwise.clip,
+    "Concat": shaping.concat,
     "Conv": layers.conv,
     "Div": elementwise.arithmetic(ArithmeticKind.DIV),
     "Dropout": elementwise.same,
@@ -47,4 +48,5 @@ HANDLERS: Mapping[str, Handler] = {
     "Transpose": shaping.transpose,
     "Unsqueeze": shaping.unsqueeze,
     "bnnrt.Sign": elementwise.sign,
+    **dict.fromkeys(qonnx.QUALIFIED, qonnx.refuse),
 }

@@ -1,4 +1,4 @@
-"""Handlers of operators that change shape and order of axes: they are followed, and move no data."""
+"""Handlers of operators that change shape and order of axes, which are followed and move no data, and of Concat."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from bnnrt.converters.layout import Value
 from bnnrt.converters.onnx_node import OnnxNode
 from bnnrt.converters.scope import Scope, listed
 from bnnrt.converters.shape_values import integers
+from bnnrt.ops import Concat
 
-__all__ = ["flatten", "reshape", "squeeze", "transpose", "unsqueeze"]
+__all__ = ["concat", "flatten", "reshape", "squeeze", "transpose", "unsqueeze"]
 
 
 def transpose(scope: Scope, node: OnnxNode) -> Value:
@@ -91,3 +92,32 @@ def unsqueeze(scope: Scope, node: OnnxNode) -> Value:
     rest = iter(value.shape)
     shape = tuple(1 if i in new else next(rest) for i in range(1, rank))
     return layout.reshaped(scope.draft, node.name, value, shape)
+
+
+def concat(scope: Scope, node: OnnxNode) -> Value:
+    """Concat of computed tensors over the last axis, or over the channels of images."""
+    values = [scope.value(node, index) for index in range(len(node.node.inputs))]
+    first = values[0].shape
+    rank = len(first) + 1
+    (axis,) = node.axes([node.integer("axis", 1)], rank)
+    if axis == 0:
+        raise node.error("over the batch", "only over the last axis, or over the channels of an image")
+    if axis != rank - 1 and (rank, axis) != (4, 1):
+        raise node.error(f"over axis {axis} of {rank}", "only over the last axis, or over the channels of an image")
+    for value in values:
+        if len(value.shape) != len(first) or any(
+            a != b for i, (a, b) in enumerate(zip(value.shape, first, strict=True), 1) if i != axis
+        ):
+            raise node.error(f"[N, {listed(first)}] and [N, {listed(value.shape)}] differ beside axis {axis}")
+    if len(values) == 1:
+        return values[0]
+    shape = tuple(sum(v.shape[i] for v in values) if i + 1 == axis else size for i, size in enumerate(first))
+    last = axis == rank - 1
+    # Channels last in every tensor, whatever order they came in.
+    move = layout.in_onnx_order if last else layout.as_image
+    parts = [move(scope.draft, node.name, value).tensor for value in values]
+    tensor = scope.draft.emit(node.name, Concat(), *parts)
+    if last:
+        return Value.plain(tensor, shape)
+    channels, height, width = shape
+    return Value.image(tensor, (channels, height, width))

@@ -22,6 +22,7 @@ from bnnrt.ops import (
     ArithmeticKind,
     AveragePool,
     Clip,
+    Concat,
     Conv,
     Dense,
     Domain,
@@ -253,6 +254,10 @@ def _same_error(graph: Graph, node: Node, found: Bounds) -> Array:
     return found.errors[node.inputs[0]]
 
 
+def _concat_error(graph: Graph, node: Node, found: Bounds) -> Array:
+    return np.concatenate([_operand(graph.constants.get(name), name, found)[1] for name in node.inputs], axis=-1)
+
+
 def _prelu_error(graph: Graph, node: Node, found: Bounds) -> Array:
     error, slope = found.errors[node.inputs[0]], np.abs(graph.constants[node.inputs[1]].data.astype(np.float64))
     result = np.abs(found.values[node.outputs[0]].astype(np.float64))
@@ -290,6 +295,7 @@ def _softmax_error(graph: Graph, node: Node, found: Bounds) -> Array:
 _RULES: Mapping[type[Op], Callable[[Graph, Node, Bounds], Array]] = {
     AveragePool: _average_error,
     Clip: _same_error,
+    Concat: _concat_error,
     PRelu: _prelu_error,
     Relu: _same_error,
     Sigmoid: _sigmoid_error,

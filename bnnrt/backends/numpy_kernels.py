@@ -22,6 +22,7 @@ from bnnrt.ops import (
     BinaryDense,
     BitPool,
     Clip,
+    Concat,
     Conv,
     Grayscale,
     LocalBinaryPattern,
@@ -49,6 +50,7 @@ __all__ = [
     "binary_dense",
     "bit_pool",
     "clip",
+    "concat",
     "grayscale",
     "local_binary_pattern",
     "max_pool",
@@ -256,6 +258,12 @@ def pad(op: Pad, x: Array, out: Array) -> None:
     top, left = op.pads[:2]
     out[...] = op.value
     out[:, top : top + x.shape[1], left : left + x.shape[2]] = x
+
+
+def concat(op: Concat, *arrays: Array) -> None:
+    """The parts, then out, float32."""
+    *parts, out = arrays
+    np.concatenate(parts, axis=-1, out=out)
 
 
 def reshape(op: Reshape, channels: int, x: Array, out: Array) -> None:

@@ -34,6 +34,8 @@ C_LANGUAGES = (Language.OPENCL, Language.CUDA)
 # Work-items in a group of a kernel that needs no local memory: a multiple of every sub-group width there is.
 _GROUP = 128
 _GROUPS_A_CORE = 4
+_GROUPS_A_MULTIPROCESSOR = 2
+_LEAST_GROUP = 64  # the widest sub-group
 
 
 def stored_shape(tensor_type: TensorType, batch: int) -> tuple[int, ...]:
@@ -161,6 +163,10 @@ def per_element(site: Site, entry: str, code: Code, args: tuple[str | int, ...],
     if site.device.kind is DeviceKind.CPU:
         # A core runs a whole group, so there must be several groups a core even where there are few threads.
         block = max(1, min(block, count // (_GROUPS_A_CORE * site.device.compute_units)))
+    else:
+        # Few threads are better spread over all multiprocessors.
+        while block > _LEAST_GROUP and count < _GROUPS_A_MULTIPROCESSOR * site.device.compute_units * block:
+            block //= 2
     return LaunchSpec(entry, code, (*args, count), (-(-count // block), 1, 1), (block, 1, 1))
 
 

@@ -80,7 +80,6 @@ def _direct(site: Site, *files: str) -> tuple[KernelSource, dict[str, Array], tu
     per_group = bits.shape[3]
     source = KernelSource.of(
         "common/window.h",
-        "common/binary_conv.h",
         *files,
         **window_defines(op.window, x, acc),
         WORDS=packing.words_for(x.channels),
@@ -97,15 +96,33 @@ def _direct(site: Site, *files: str) -> tuple[KernelSource, dict[str, Array], tu
 
 
 def _direct_conv(site: Site) -> StepCode:
-    source, constants, args = _direct(site, "common/binary_conv_acc.h")
+    source, constants, args = _direct(site, "common/binary_conv.h", "common/binary_conv_acc.h")
     launch = per_element(site, "binary_conv", source, (*args, site.output), site.count(site.output))
     return StepCode((launch,), constants)
 
 
+def _by_word(weights: Array, block: int) -> Array:
+    """Weights uint32 [O, kh, kw, T] as [output words, kh, kw, T, block]: those of a word's outputs lie together."""
+    out_words = packing.words_for(len(weights))
+    padded = np.zeros((out_words * block, *weights.shape[1:]), dtype=np.uint32)
+    padded[: len(weights)] = weights
+    return np.ascontiguousarray(np.moveaxis(padded.reshape(out_words, block, *weights.shape[1:]), 1, -1))
+
+
 def _direct_conv_threshold(site: Site) -> StepCode:
     source, constants, args = _direct(site, "common/binary_conv_threshold.h")
+    block = min(packing.WORD_BITS, site.type(site.node.outputs[0]).channels)
+    constants = {**constants, args[1]: _by_word(constants[args[1]], block)}
+    source = KernelSource(source.files, (*source.defines, ("BLOCK", block)))
     args = (*args, *site.nodes[1].inputs[1:], site.output)
     return StepCode((per_element(site, "binary_conv_threshold", source, args, site.count(site.output)),), constants)
+
+
+def _words_in_groups(site: Site) -> str | None:
+    op, outputs = _conv(site), site.type(site.node.outputs[0]).channels
+    if op.groups > 1 and outputs // op.groups % packing.WORD_BITS != 0:
+        return "a word's outputs lie in several groups"
+    return None
 
 
 # The paper's convolution: patches packed B bits a word, then a tiled product
@@ -277,7 +294,12 @@ def _dense_direct(site: Site) -> StepCode:
 
 BINARY_VARIANTS: tuple[Variant, ...] = (
     Variant(
-        "direct_threshold", (BinaryConv, Threshold), C_LANGUAGES, _direct_conv_threshold, sets=frozenset({"default"})
+        "direct_threshold",
+        (BinaryConv, Threshold),
+        C_LANGUAGES,
+        _direct_conv_threshold,
+        _words_in_groups,
+        sets=frozenset({"default"}),
     ),
     Variant(
         "patch_gemm", (BinaryConv,), C_LANGUAGES, _patch_gemm, _patches_fit, sets=frozenset({"paper"}), staged=True

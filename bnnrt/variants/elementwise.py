@@ -15,6 +15,7 @@ from bnnrt.ops import (
     AveragePool,
     BitPool,
     Clip,
+    Concat,
     Domain,
     Grayscale,
     LocalBinaryPattern,
@@ -234,6 +235,17 @@ def _pad(site: Site) -> StepCode:
     return StepCode(step.launches, {value: np.array([op.value], dtype=np.float32)})
 
 
+def _concat(site: Site) -> StepCode:
+    """A launch an input."""
+    channels, offset, launches = site.type(site.output).channels, 0, []
+    for name in site.node.inputs:
+        part = site.type(name).channels
+        source = KernelSource.of("common/concat.h", PART=part, OFFSET=offset, CHANNELS=channels)
+        launches.append(per_element(site, "concat", source, (name, site.output), site.count(name)))
+        offset += part
+    return StepCode(tuple(launches))
+
+
 def _same_memory(site: Site) -> str | None:
     x, out = site.type(site.node.inputs[0]), site.type(site.output)
     whole_words = x.channels % packing.WORD_BITS == 0 and out.channels % packing.WORD_BITS == 0
@@ -265,6 +277,7 @@ ELEMENTWISE_VARIANTS: tuple[Variant, ...] = (
     Variant("average_pool", (AveragePool,), C_LANGUAGES, _average_pool),
     Variant("bit_pool", (BitPool,), C_LANGUAGES, _bit_pool),
     Variant("clip", (Clip,), C_LANGUAGES, _clip),
+    Variant("concat", (Concat,), C_LANGUAGES, _concat),
     Variant("grayscale", (Grayscale,), C_LANGUAGES, _grayscale),
     Variant("lbp", (LocalBinaryPattern,), C_LANGUAGES, _lbp),
     Variant("max_pool", (MaxPool,), C_LANGUAGES, _max_pool),

@@ -431,6 +431,19 @@ def test_pad(backend: Backend, pads: tuple[int, int, int, int], value: float, ch
 
 
 @checked
+@given(st.lists(st.integers(1, 70), min_size=2, max_size=4), st.booleans(), st.integers(1, 3), st.booleans(), seeds())
+def test_concat(backend: Backend, channels: list[int], flat: bool, batch: int, again: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    sizes = () if flat else (3, 5)
+    feeds = {f"x{i}": reals(rng, batch, *sizes, count) for i, count in enumerate(channels)}
+    types = {name: TensorType((None, *x.shape[1:]), Domain.FLOAT32) for name, x in feeds.items()}
+    parts = (*feeds, "x0") if again else tuple(feeds)
+    # Behind it one more operator: the last part is not the last launch.
+    nodes = (Node("c", ops.Concat(), parts, ("joined",)), Node("r", ops.Relu(), ("joined",), ("y",)))
+    check(backend, Graph(types, nodes, ("joined", "y"), {}), feeds)
+
+
+@checked
 @given(st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(1, 70)), st.booleans(), st.integers(1, 3), seeds())
 def test_reshape(backend: Backend, sizes: tuple[int, ...], of_bits: bool, batch: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -90,6 +90,10 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
         yield "default", graph_of(op, real), pixels
     yield "default", graph_of(ops.PRelu(), real, Constant.of(rng.normal(size=5).astype(np.float32))), pixels
     yield "default", graph_of(ops.Pad((1, 0, 2, 1), 0.5), real), pixels
+    joined = (Node("n", ops.Concat(), ("x", "z", "x"), ("y",)),)
+    other = TensorType((None, 6, 7, 3), Domain.FLOAT32)
+    both = {**pixels, "z": rng.normal(size=(BATCH, 6, 7, 3)).astype(np.float32)}
+    yield "default", Graph({"x": real, "z": other}, joined, ("y",), {}), both
     yield "default", graph_of(ops.Transpose((0, 3, 1, 2)), real), pixels
     yield "default", graph_of(ops.Sign(), real), pixels
     planes = (

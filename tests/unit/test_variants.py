@@ -147,6 +147,12 @@ NETWORKS = [
     *[network(image(FLOAT, 5), (ops.Arithmetic(kind), {"c": floats(5)})) for kind in ops.ArithmeticKind],
     network(image(FLOAT, 5), (ops.AveragePool(WINDOW), {}), (ops.Relu(), {}), (ops.PRelu(), {"s": floats(5)})),
     network(image(FLOAT, 5), (ops.Clip(0.0, 6.0), {}), (ops.Sigmoid(), {}), (ops.Softmax(), {})),
+    Graph(
+        {"x": image(FLOAT, 5)},
+        (Node("a", ops.Relu(), ("x",), ("a",)), Node("c", ops.Concat(), ("a", "x", "a"), ("y",))),
+        ("y",),
+        {},
+    ),
     network(image(BIT, 40), (ops.BinaryConv(WINDOW, pad_value=-1), {"w": bits(6, 3, 3, 40)})),
     network(image(BIT, 40), (ops.BinaryConv(WINDOW, pad_value=0), {"w": bits(6, 3, 3, 40)}), threshold(6)),
     network(image(BIT, 40), (ops.BinaryConv(WINDOW, 2, 1), {"w": bits(6, 3, 3, 20)}), threshold(6)),

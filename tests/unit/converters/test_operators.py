@@ -494,3 +494,81 @@ def test_constant_outputs_are_refused():
     y = net.op("Add", net.constant(1.0), net.constant(2.0))
     with pytest.raises(ConversionError, match=f"output {y}"):
         converted(net.model(net.op("Add", "x", net.constant(1.0)), y))
+
+
+@pytest.mark.parametrize("axis", [1, -3])
+def test_concat_of_channels(axis):
+    net = Net(3, 5, 4)
+    a = net.conv("x", integers(2, 3, 1, 1))
+    bundle = check(net.model(net.op("Concat", a, "x", net.op("Relu", a), axis=axis)), integers(2, 3, 5, 4))
+    assert kinds(bundle.model).count("Concat") == 1
+
+
+@pytest.mark.parametrize("axis", [3, -1])
+def test_concat_with_channels_last(axis):
+    net = Net(5, 4, 3)
+    turned = net.op("Transpose", "x", perm=[0, 3, 1, 2])
+    a = net.op("Transpose", net.conv(turned, integers(2, 3, 1, 1)), perm=[0, 2, 3, 1])
+    joined = net.op("Concat", a, "x", axis=axis)
+    y = net.conv(net.op("Transpose", joined, perm=[0, 3, 1, 2]), integers(4, 5, 3, 3))
+    bundle = check(net.model(joined, y), integers(2, 5, 4, 3))
+    assert kinds(bundle.model).count("Transpose") <= 1
+
+
+def test_concat_of_operands_in_different_layouts():
+    # A convolution's result is NHWC; a reshaped matrix is in ONNX's order.
+    net = Net(3, 5, 4)
+    a = net.conv("x", integers(2, 3, 1, 1))
+    flat = net.op("Flatten", "x")
+    b = net.op("Reshape", net.matmul(flat, integers(60, 40)), net.constant([-1, 2, 5, 4], np.int64))
+    joined = net.op("Concat", a, b, axis=1)
+    check(net.model(net.conv(joined, integers(3, 4, 3, 3)), net.op("Flatten", joined)), integers(2, 3, 5, 4))
+
+
+def test_concat_of_features():
+    # Flattened images, whose features lie in another order in their tensors.
+    net = Net(3, 5, 4)
+    a = net.op("Flatten", net.conv("x", integers(2, 3, 2, 2)))
+    joined = net.op("Concat", a, net.op("Flatten", "x"), a, axis=1)
+    check(net.model(joined, net.matmul(joined, integers(24 + 60 + 24, 7))), integers(2, 3, 5, 4))
+
+
+def test_concat_over_the_last_axis_of_an_image():
+    net = Net(3, 5, 4)
+    a = net.conv("x", integers(3, 3, 1, 1))
+    joined = net.op("Concat", a, "x", axis=3)
+    check(net.model(joined, net.conv(joined, integers(2, 3, 3, 3))), integers(2, 3, 5, 4))
+
+
+def test_concat_of_one():
+    net = Net(3)
+    assert kinds(check(net.model(net.op("Relu", net.op("Concat", "x", axis=1))), integers(2, 3)).model) == ["Relu"]
+
+
+def test_concat_of_single_channels_and_pixels():
+    net = Net(1, 1, 4)
+    check(net.model(net.op("Concat", "x", net.op("Relu", "x"), axis=1)), integers(2, 1, 1, 4))
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "message"),
+    [
+        ((3, 5, 4), 2, "over axis 2 of 4"),
+        ((3, 5), 1, "over axis 1 of 3"),
+        ((3, 5, 4), 0, "over the batch"),
+        ((3,), -2, "over the batch"),
+    ],
+)
+def test_concat_over_other_axes(shape, axis, message):
+    net = Net(*shape)
+    with pytest.raises(ConversionError, match=f"Concat: {message}.*concat0"):
+        converted(net.model(net.op("Concat", "x", "x", axis=axis)))
+
+
+def test_concat_that_does_not_fit():
+    net = Net(3, 5, 4)
+    with pytest.raises(ConversionError, match=r"Concat: \[N, 3, 5, 4\] and \[N, 2, 4, 3\] differ"):
+        converted(net.model(net.op("Concat", "x", net.conv("x", integers(2, 3, 2, 2)), axis=1)))
+    net = Net(3, batch=2)
+    with pytest.raises(ConversionError, match="Concat: input 1 is a constant"):
+        converted(net.model(net.op("Concat", "x", net.constant(integers(2, 3)), axis=1)))

@@ -13,6 +13,7 @@ from bnnrt.ops import (
     ArithmeticKind,
     AveragePool,
     Clip,
+    Concat,
     Conv,
     Domain,
     MaxPool,
@@ -78,6 +79,17 @@ def test_sums_in_another_order_stay_within_the_bound(op, constant):
     assert (ours["y"] != theirs["y"]).any()
     # Not far beyond what happens: the sums of 40 terms round by less than their bound, but not by 1000 times less.
     assert np.abs(ours["y"].astype(np.float64) - theirs["y"]).max() > found.errors["y"].max() / 1000
+
+
+def test_concat_keeps_the_bound_of_each_part():
+    graph = network(Relu(), None, np.random.default_rng(43))
+    nodes = (*graph.nodes, Node("c", Concat(), ("x", "z"), ("joined",)))
+    graph = Graph(graph.inputs, nodes, ("joined",), graph.constants)
+    x = np.random.default_rng(44).normal(size=(2, 5, 5, 40)).astype(np.float32)
+    found = bounds(graph, {"x": x}, {}, ())
+    assert not found.errors["joined"][..., :40].any()
+    np.testing.assert_array_equal(found.errors["joined"][..., 40:], found.errors["z"])
+    assert found.errors["z"].any()
 
 
 @pytest.mark.parametrize(
