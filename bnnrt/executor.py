@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -103,8 +104,12 @@ class Executor:
         for name in self.plan.graph.outputs:
             place = self.plan.placements[name]
             buffer = self._backend.alloc(place.nbytes)
-            self._backend.copy(self._tensors[name], buffer, place.nbytes)
-            results[name] = self._backend.lend(buffer, place.shape, place.dtype)
+            try:
+                self._backend.copy(self._tensors[name], buffer, place.nbytes)
+                results[name] = self._backend.lend(buffer, place.shape, place.dtype)
+            except BaseException:
+                self._backend.free(buffer)
+                raise
         return results
 
     def poison(self) -> None:
@@ -131,8 +136,9 @@ class Executor:
         return self._download(), timings
 
     def close(self) -> None:
-        """Give back the device memory. Closing twice is allowed."""
-        self._backend.synchronize()
+        """Give back the device memory, also where the device has failed. Closing twice is allowed."""
+        with contextlib.suppress(BackendError):  # whoever ran what failed has been told
+            self._backend.synchronize()
         self._launches.clear()
         self._tensors.clear()
         self._constants.clear()

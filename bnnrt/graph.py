@@ -129,6 +129,8 @@ class Graph:
                 found = node.op.infer([types[name] for name in node.inputs])
             except GraphError as e:
                 raise GraphError(e.what, e.where or node.name, e.fix) from None
+            if node.inputs and all(name in self.constants for name in node.inputs):
+                raise GraphError(f"{type(node.op).__name__} has only constants", node.name, "fold it")
             if len(found) != len(node.outputs):
                 raise GraphError(
                     f"{type(node.op).__name__} has {len(found)} outputs, not {len(node.outputs)}", node.name

@@ -596,6 +596,8 @@ class Reshape(Op):
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         _expect(self, inputs, _FLOAT32 + _INT32 + _BIT)
         x = inputs[0]
+        if not self.shape:
+            raise GraphError("Reshape: an image has at least one dimension")
         out = TensorType((x.shape[0], *self.shape), x.domain)
         if prod(self.shape) != prod(x.with_batch(1)[1:]):
             raise GraphError(f"Reshape: {x} has other elements than {out}")

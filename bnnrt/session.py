@@ -10,6 +10,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from math import prod
@@ -24,7 +25,7 @@ from bnnrt import bundle as bundles
 from bnnrt.backends import open_backend
 from bnnrt.backends.base import DeviceInfo
 from bnnrt.bundle import Bundle, Port
-from bnnrt.errors import BundleError, ImageError, InputError
+from bnnrt.errors import BackendError, BundleError, ImageError, InputError
 from bnnrt.executor import Executor, Feed, KernelTiming
 from bnnrt.graph import STORAGE, Graph
 from bnnrt.ops import Reshape, Softmax, TensorType
@@ -91,10 +92,6 @@ class Classification:
 
 def _node_args(ports: Sequence[Port]) -> list[NodeArg]:
     return [NodeArg(p.name, list(p.shape), _ORT_TYPES.get(p.dtype, f"tensor({p.dtype})")) for p in ports]
-
-
-def _empty(tensor_type: TensorType) -> Array:
-    return np.empty(tensor_type.with_batch(0), dtype=STORAGE[tensor_type.domain])
 
 
 def _softmax(logits: Array) -> Array:
@@ -188,7 +185,7 @@ class InferenceSession:
             wanted = self._wanted(output_names)
             batch = next(iter(arrays.values())).shape[0]
             if batch == 0:
-                return [_empty(graph.types[name]) for name in wanted]
+                return [self._empty(graph.types[name], outputs == "device") for name in wanted]
             results = self._executor(graph, batch).run(arrays, on_device=outputs == "device")
             return [results[name] for name in wanted]
 
@@ -328,10 +325,15 @@ class InferenceSession:
             return self._backend.borrow(feed) or np.asarray(feed)
         except InputError as e:
             raise InputError(e.what, port.name, e.fix) from None
-        except (TypeError, ValueError):
+        except (RuntimeError, TypeError, ValueError):  # as array libraries refuse, each in its own way
             raise InputError(
                 "the feed is no array that the backend can read", port.name, f"give {port.dtype}"
             ) from None
+
+    def _empty(self, tensor_type: TensorType, on_device: bool) -> Any:
+        """The output of a batch of no image."""
+        shape, dtype = tensor_type.with_batch(0), STORAGE[tensor_type.domain]
+        return self._backend.lend(self._backend.alloc(0), shape, dtype) if on_device else np.empty(shape, dtype)
 
     def _check_open(self) -> None:
         # Before the lock too: in a forked child it may be held by a thread that does not exist there.
@@ -346,9 +348,18 @@ class InferenceSession:
         key = (graph is self._bundle.pixels, batch)
         found = self._executors.get(key)
         if found is None:
+            plan = make_plan(graph, self.device, batch, self._variants)
             while len(self._executors) >= _KEPT_PLANS:
                 self._executors.popitem(last=False)[1].close()
-            found = Executor(self._backend, make_plan(graph, self.device, batch, self._variants))
+            try:
+                found = Executor(self._backend, plan)
+            except BackendError:
+                if not self._executors:
+                    raise
+                # The memory that other batches keep may be what is missing.
+                while self._executors:
+                    self._executors.popitem()[1].close()
+                found = Executor(self._backend, plan)
             self._executors[key] = found
         self._executors.move_to_end(key)
         return found
@@ -360,10 +371,16 @@ class InferenceSession:
         with self._lock:
             if not self._closed:
                 self._closed = True
-                for executor in self._executors.values():
-                    executor.close()
-                self._executors.clear()
-                self._backend.close()
+                with ExitStack() as stack:
+                    stack.callback(self._backend.close)
+                    for executor in self._executors.values():
+                        stack.callback(executor.close)
+                    self._executors.clear()
+
+    def __del__(self) -> None:
+        # A session that nobody closed; what of it exists depends on how far its opening got.
+        with suppress(AttributeError, BackendError):
+            self.close()
 
     def __enter__(self) -> InferenceSession:
         return self

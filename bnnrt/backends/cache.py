@@ -37,8 +37,11 @@ class ProgramCache:
         return self.folder / f"{digest}.bin"
 
     def _is_ours(self) -> bool:
-        """Whether the folder belongs to this user: what lies in somebody else's must not run as ours."""
-        return os.name != "posix" or self.folder.stat().st_uid == os.getuid()
+        """Whether only this user can write to the folder: what others put there must not run as ours."""
+        if os.name != "posix":
+            return True
+        status = self.folder.stat()
+        return status.st_uid == os.getuid() and not status.st_mode & 0o022
 
     def get(self, key: tuple[str, ...]) -> bytes | None:
         """The binary stored under ``key``, or None where there is none or it is damaged."""
@@ -61,9 +64,10 @@ class ProgramCache:
         """Store a binary; silently does nothing where the folder cannot be written."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with contextlib.suppress(PermissionError):  # a folder of somebody else
+                self.folder.chmod(0o700)
             if not self._is_ours():
                 return
-            self.folder.chmod(0o700)
             handle, name = tempfile.mkstemp(dir=self.folder, suffix=".tmp")
             try:
                 with os.fdopen(handle, "wb") as file:

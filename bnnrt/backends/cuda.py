@@ -5,6 +5,7 @@ It works in the device's primary context, which PyTorch and CuPy use too, and ma
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -79,6 +80,22 @@ def _compile_nvcc(text: str, architecture: str) -> bytes:
     return cubin
 
 
+_CONTEXTS: dict[int, Any] = {}
+_CONTEXTS_LOCK = threading.Lock()
+
+
+def _primary_context(index: int) -> Any:
+    """The primary context of a device, kept for the life of the process.
+
+    Letting go of it is not ours to do: arrays that were lent may outlive every session, and PyCUDA's ``detach`` leaves
+    the calling thread with another context current.
+    """
+    with _CONTEXTS_LOCK:
+        if index not in _CONTEXTS:
+            _CONTEXTS[index] = cuda.Device(index).retain_primary_context()
+        return _CONTEXTS[index]
+
+
 class CudaArray:
     """An array on a CUDA device, lent by ``__cuda_array_interface__`` (version 3) and DLPack; frees its own memory."""
 
@@ -94,16 +111,23 @@ class CudaArray:
             "typestr": self.dtype.str,
             "data": (int(self._buffer), False),
             "strides": None,
-            # Whoever reads it on another stream waits for this one.
-            "stream": self._backend.queue.handle,
+            "stream": None,  # what wrote it has ended
         }
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return dlpack.CUDA, self._backend.index
 
-    def __dlpack__(self, *, stream: int | None = None, **options: object) -> object:
-        if stream != -1:  # -1: the consumer synchronizes by itself
-            self._backend.synchronize()
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        # No stream has to wait: what wrote the array has ended. A capsule of the first version is always allowed.
+        if copy or dl_device not in (None, self.__dlpack_device__()):
+            raise BufferError("the array is lent where it is, without a copy")
         return dlpack.lend(dlpack.Lent(int(self._buffer), self.shape, self.dtype, self.__dlpack_device__(), owner=self))
 
     def get(self) -> npt.NDArray[Any]:
@@ -113,7 +137,7 @@ class CudaArray:
         return array
 
     def __del__(self) -> None:
-        self._backend.free_lent(self._buffer)
+        self._backend.free(self._buffer)
 
 
 class _TimedEvent(Event):
@@ -141,17 +165,16 @@ class CudaBackend(Backend):
         self.info = info
         self.index = int(info.backend.split(":")[1])
         self._closed = False
-        self._lent = 0  # arrays that callers still have
+        self._process = os.getpid()
         self._modules: dict[KernelSource, Any] = {}
         self._cache = default_cache()
         self._lock = threading.RLock()
+        self._check_compiler()
         try:
-            device = cuda.Device(self.index)
-            self._architecture = "sm_{}{}".format(*device.compute_capability())
-            self._context = device.retain_primary_context()
+            self._architecture = "sm_{}{}".format(*cuda.Device(self.index).compute_capability())
+            self._context = _primary_context(self.index)
         except cuda.Error as e:
             raise BackendError(f"the device cannot be opened: {e}", info.backend, "see `nvidia-smi`") from None
-        self._check_compiler()
         with self.current():
             self._stream = cuda.Stream()
             # Copies run asynchronously only from and to memory that cannot be paged out.
@@ -171,24 +194,31 @@ class CudaBackend(Backend):
     @contextmanager
     def current(self) -> Iterator[None]:
         """The context, current in this thread; CUDA's errors as ours."""
-        with self._lock:
+        with self._lock, self._errors():
             self._context.push()
             try:
                 yield
-            except cuda.MemoryError as e:
-                raise BackendError(f"out of memory: {e}", self.info.backend, "use a smaller batch") from None
-            except cuda.Error as e:
-                raise BackendError(f"the device failed: {e}", self.info.backend, "see the driver's log") from None
             finally:
                 cuda.Context.pop()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """CUDA's errors as ours."""
+        try:
+            yield
+        except cuda.MemoryError as e:
+            raise BackendError(f"out of memory: {e}", self.info.backend, "use a smaller batch") from None
+        except cuda.Error as e:
+            raise BackendError(f"the device failed: {e}", self.info.backend, "see the driver's log") from None
 
     def alloc(self, nbytes: int) -> Buffer:
         with self.current():
             return cuda.mem_alloc(max(nbytes, 1))
 
     def free(self, buffer: Buffer) -> None:
-        with self.current():
-            buffer.free()
+        if self._process == os.getpid():  # a forked child has no part in the device's memory
+            with self.current():
+                buffer.free()
 
     def view(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
         return np.uintp(int(buffer))
@@ -227,7 +257,7 @@ class CudaBackend(Backend):
             return None
         if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
             kind, index = array.__dlpack_device__()
-            if kind == dlpack.CPU:
+            if kind in dlpack.ON_HOST:
                 return None
             self._check_place(int(kind) in dlpack.ON_CUDA and index == self.index)
             try:
@@ -243,10 +273,14 @@ class CudaBackend(Backend):
         strides = interface.get("strides")
         if strides is not None and not dlpack.is_c_order(shape, tuple(s // dtype.itemsize for s in strides)):
             raise InputError("the array is strided", "device array", "give a contiguous copy")
+        if interface.get("mask") is not None:
+            raise InputError("the array is masked", "device array", "fill its mask")
         pointer = interface["data"][0]
         with self.current():
+            self._check_place(pointer == 0 or driver.device_of(pointer) == self.index)
+            if interface.get("version", 0) < 3:  # it names no stream to wait for
+                cuda.Context.synchronize()
             driver.wait_for_stream(interface.get("stream"))
-            self._check_place(driver.device_of(pointer) in (self.index, None))
         return DeviceArray(np.uintp(pointer), 0, shape, dtype, array)
 
     def _check_place(self, right: bool) -> None:
@@ -258,14 +292,9 @@ class CudaBackend(Backend):
             cuda.memcpy_dtod_async(int(target), int(source) + offset, nbytes, self._stream)
 
     def lend(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype[Any]) -> object:
-        self._lent += 1
+        # Consumers differ in whether they wait for a stream that they are told of.
+        self.synchronize()
         return CudaArray(self, buffer, shape, dtype)
-
-    def free_lent(self, buffer: Buffer) -> None:
-        """Free an array that was lent; the last one may outlive the session."""
-        self.free(buffer)
-        self._lent -= 1
-        self._release()
 
     def compile(self, code: Code, entry: str) -> Kernel:
         if not isinstance(code, KernelSource):
@@ -314,15 +343,7 @@ class CudaBackend(Backend):
     def close(self) -> None:
         if self._closed:
             return
-        self.synchronize()
-        with self.current():
-            self._modules.clear()
         self._closed = True
-        self._release()
-
-    def _release(self) -> None:
-        """Let go of the context once the session is closed and no caller has an array of it."""
-        if self._closed and not self._lent:
-            with self.current():
-                del self._staging, self._stream
-            self._context.detach()
+        with self.current():
+            self._stream.synchronize()
+            self._modules.clear()

@@ -27,9 +27,9 @@ def wait_for_stream(stream: int | None) -> None:
 
 
 def device_of(pointer: int) -> int | None:
-    """Number of the device that memory lies on; None where that cannot be asked."""
+    """Number of the device that memory lies on, None for none. Raises BackendError without cuda-bindings."""
     if driver is None:
-        return None
+        raise BackendError("cuda-bindings is not installed", "device array", "run `pip install bnnrt[cuda]`")
     attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
     status, device = driver.cuPointerGetAttribute(attribute, pointer)
     return int(device) if int(status) == 0 else None

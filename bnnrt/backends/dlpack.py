@@ -16,13 +16,15 @@ import numpy as np
 
 from bnnrt.errors import InputError
 
-__all__ = ["CPU", "CUDA", "ON_CUDA", "Lent", "is_c_order", "lend", "read"]
+__all__ = ["CPU", "CUDA", "ON_CUDA", "ON_HOST", "Lent", "is_c_order", "lend", "read"]
 
 CPU, CUDA = 1, 2
 """Device types of the specification. Managed CUDA memory (13) counts as CUDA."""
 
 _CUDA_MANAGED = 13
+_CUDA_PINNED_HOST = 3
 ON_CUDA = (CUDA, _CUDA_MANAGED)
+ON_HOST = (CPU, _CUDA_PINNED_HOST)
 _NAME = b"dltensor"
 _KINDS = {"i": 0, "u": 1, "f": 2}
 

@@ -43,6 +43,13 @@ def compile_cubin(text: str, architecture: str) -> bytes:
 
     Raises BackendError with the compiler's message.
     """
+    supported = _checked(nvrtc.nvrtcGetSupportedArchs())
+    if int(architecture.removeprefix("sm_")) not in list(supported):
+        raise BackendError(
+            f"NVRTC {version()} does not know {architecture}",
+            architecture,
+            "install cuda-bindings of another CUDA version",
+        )
     try:
         program = _checked(nvrtc.nvrtcCreateProgram(text.encode(), b"bnnrt.cu", 0, [], []))
     except RuntimeError as e:

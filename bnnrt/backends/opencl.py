@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
@@ -125,6 +126,16 @@ class OpenCLBackend(Backend):
         self._current = self._queue
         self._closed = False
 
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """OpenCL's errors as ours. Drivers that allocate late run out of memory at the first use, in any call."""
+        try:
+            yield
+        except cl.MemoryError as e:
+            raise BackendError(f"out of memory: {e}", self.info.backend, "use a smaller batch") from None
+        except cl.Error as e:
+            raise BackendError(f"the device failed: {e}", self.info.backend, "see the driver's log") from None
+
     def alloc(self, nbytes: int) -> Buffer:
         if nbytes > self.info.max_allocation:
             raise BackendError(
@@ -132,10 +143,8 @@ class OpenCLBackend(Backend):
                 self.info.backend,
                 "use a smaller batch",
             )
-        try:
+        with self._errors():
             return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, max(nbytes, 4))
-        except cl.Error as e:
-            raise BackendError(f"{nbytes} bytes cannot be allocated: {e}", self.info.backend, "free memory") from None
 
     def free(self, buffer: Buffer) -> None:
         buffer.release()
@@ -144,13 +153,12 @@ class OpenCLBackend(Backend):
         return buffer
 
     def upload(self, buffer: Buffer, array: npt.NDArray[Any]) -> None:
-        cl.enqueue_copy(self._use(self._queue), buffer, np.ascontiguousarray(array))
+        with self._errors():
+            cl.enqueue_copy(self._use(self._queue), buffer, np.ascontiguousarray(array))
 
     def download(self, buffer: Buffer, array: npt.NDArray[Any]) -> None:
-        try:
+        with self._errors():
             cl.enqueue_copy(self._use(self._queue), array, buffer)
-        except cl.Error as e:
-            raise BackendError(f"the device failed: {e}", self.info.backend, "see the driver's log") from None
 
     def borrow(self, array: object) -> DeviceArray | None:
         if not isinstance(array, cl_array.Array):
@@ -160,13 +168,15 @@ class OpenCLBackend(Backend):
         if not array.flags.c_contiguous:
             raise InputError("the array is strided", "device array", "give a contiguous copy")
         # Whatever writes it, on whichever queue, must have ended.
-        array.finish()
-        if array.queue is not None and array.queue != self._queue:
-            array.queue.finish()
+        with self._errors():
+            array.finish()
+            if array.queue is not None and array.queue != self._queue:
+                array.queue.finish()
         return DeviceArray(array.base_data, array.offset, array.shape, array.dtype, array)
 
     def copy(self, source: Buffer, target: Buffer, nbytes: int, offset: int = 0) -> None:
-        cl.enqueue_copy(self._use(self._queue), target, source, byte_count=nbytes, src_offset=offset)
+        with self._errors():
+            cl.enqueue_copy(self._use(self._queue), target, source, byte_count=nbytes, src_offset=offset)
 
     def lend(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype[Any]) -> object:
         # On other queues it could be read too early.
@@ -207,7 +217,8 @@ class OpenCLBackend(Backend):
         return program
 
     def prepare(self, kernel: Kernel, grid: Extent, block: Extent, args: Sequence[Buffer | int]) -> Launch:
-        kernel.set_args(*(np.int32(a) if isinstance(a, int) else a for a in args))
+        with self._errors():
+            kernel.set_args(*(np.int32(a) if isinstance(a, int) else a for a in args))
         size = (grid[0] * block[0], grid[1] * block[1], grid[2] * block[2])
         return partial(self._enqueue, kernel, size, block)
 
@@ -219,26 +230,25 @@ class OpenCLBackend(Backend):
         return queue
 
     def _enqueue(self, kernel: Kernel, size: Extent, block: Extent) -> cl.Event:
-        try:
+        with self._errors():
             return cl.enqueue_nd_range_kernel(self._current, kernel, size, block)
-        except cl.Error as e:
-            raise BackendError(f"{kernel.function_name} cannot be launched: {e}", self.info.backend) from None
 
     def timed(self, launch: Launch) -> Event:
-        self._use(self._profiling)
+        with self._errors():
+            self._use(self._profiling)
         event = launch()
         assert isinstance(event, cl.Event)  # what _enqueue returns
         return _ProfiledEvent(event)
 
     def synchronize(self) -> None:
-        try:
+        with self._errors():
             self._current.finish()
-        except cl.Error as e:
-            raise BackendError(f"the device failed: {e}", self.info.backend, "see the driver's log") from None
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self.synchronize()
-            self._programs.clear()
-            del self._queue, self._profiling, self._current, self._context
+            try:
+                self.synchronize()
+            finally:
+                self._programs.clear()
+                del self._queue, self._profiling, self._current, self._context

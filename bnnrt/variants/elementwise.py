@@ -33,7 +33,17 @@ from bnnrt.ops import (
     ToFloat,
     Transpose,
 )
-from bnnrt.variants.base import C_LANGUAGES, LaunchSpec, Site, StepCode, Variant, fits, per_element, window_defines
+from bnnrt.variants.base import (
+    C_LANGUAGES,
+    LaunchSpec,
+    Site,
+    StepCode,
+    Variant,
+    fits,
+    per_element,
+    stored_shape,
+    window_defines,
+)
 
 __all__ = ["ELEMENTWISE_VARIANTS"]
 
@@ -266,6 +276,8 @@ def _repack(site: Site) -> StepCode:
         FROM_WORDS=packing.words_for(x.channels),
         TO=out.channels,
         TO_WORDS=packing.words_for(out.channels),
+        ROWS=prod(out.with_batch(1)[1:-1]),
+        IMAGE_WORDS=prod(stored_shape(x, 1)),
     )
     return _step(site, "repack", source, *site.node.inputs)
 

@@ -21,6 +21,7 @@ _LANES = 16
 _OPENCL = (Language.OPENCL,)
 # What a convolution runs at once, the longest first.
 _CHAINS: tuple[tuple[type[Op], ...], ...] = ((BinaryConv, Threshold, BitPool), (BinaryConv, Threshold))
+_MAX_PENDING = 31  # as in kernels/cl/lanes.cl
 _DEFAULT = frozenset({"default"})
 _NEVER = np.iinfo(np.int32).max
 
@@ -159,6 +160,8 @@ def _few_channels(site: Site) -> str | None:
         return "a window does not slide where taps are apart"
     if _rows_a_word(site) == 0:
         return "a row of the kernel does not fit a word"
+    if -(-op.window.kernel[0] // _rows_a_word(site)) > _MAX_PENDING:
+        return "a patch is more words than partial counts can hold"
     if site.type(site.node.inputs[0]).channels >= packing.WORD_BITS:
         return "a pixel fills a word"
     if op.pad_value == 0 and any(op.window.pads):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,13 @@ def test_numpy_backend_gives_numpy_arrays() -> None:
         (result,) = session.run(None, {"pixels": pixels()}, outputs="device")
         session.run(None, {"pixels": pixels(1)})
     np.testing.assert_array_equal(result, expected(pixels()))
+
+
+def test_a_batch_of_none_stays_on_the_device_too(session: bnnrt.InferenceSession) -> None:
+    (some,) = session.run(None, {"pixels": pixels()}, outputs="device")
+    (none,) = session.run(None, {"pixels": pixels(0, 0)}, outputs="device")
+    assert type(none) is type(some)
+    assert (none.shape, none.dtype) == ((0, 5), np.float32)
 
 
 def test_outputs_elsewhere_are_refused(session: bnnrt.InferenceSession) -> None:
@@ -159,7 +167,22 @@ class TestCuda:
     def test_host_tensors_are_host_arrays(self, cuda_session: bnnrt.InferenceSession) -> None:
         torch = pytest.importorskip("torch")
         x = pixels(10)
-        np.testing.assert_array_equal(cuda_session.run(None, {"pixels": torch.from_numpy(x)})[0], expected(x))
+        for lent in (torch.from_numpy(x), torch.from_numpy(x).pin_memory()):
+            np.testing.assert_array_equal(cuda_session.run(None, {"pixels": lent})[0], expected(x))
+        with pytest.raises(bnnrt.InputError, match="no array that the backend can read"):
+            cuda_session.run(None, {"input": torch.zeros(3, 3, 12, 12, requires_grad=True)})
+
+    def test_the_threads_context_is_left_as_it_was(self, cuda_session: bnnrt.InferenceSession) -> None:
+        driver = pytest.importorskip("cuda.bindings.driver")
+        before = driver.cuCtxGetCurrent()
+        for _ in range(3):
+            session = bnnrt.InferenceSession(FIXTURE, "cuda:0")
+            session.run(None, {"pixels": pixels()})
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(session.close).result()
+            bnnrt.InferenceSession(FIXTURE, "cuda:0").close()
+        assert [int(v) for v in driver.cuCtxGetCurrent()] == [int(v) for v in before]
+        np.testing.assert_array_equal(cuda_session.run(None, {"pixels": pixels()})[0], expected(pixels()))
 
     def test_refused(self, cuda_session: bnnrt.InferenceSession) -> None:
         torch = pytest.importorskip("torch")

@@ -137,6 +137,22 @@ def test_binary_conv(
     check(backend, graph, {"x": x}, variants)
 
 
+@pytest.mark.parametrize(("kernel", "channels"), [((32, 32), 1), ((33, 17), 1), ((40, 9), 3), ((31, 32), 1)])
+def test_binary_conv_of_large_windows(backend: Backend, kernel: tuple[int, int], channels: int) -> None:
+    """As many differing bits as there can be: partial counts must not overflow."""
+    taps = kernel[0] * kernel[1] * channels
+    weights = Constant.bits(np.zeros((40, *kernel, channels), dtype=np.bool_))
+    thresholds = Constant.of((np.arange(40) * 2 - taps).astype(np.int32))
+    constants = {"w": weights, "t": thresholds, "f": Constant.bits(np.zeros(40, dtype=np.bool_))}
+    nodes = (
+        Node("conv", ops.BinaryConv(Window(kernel), 1, -1), ("x", "w"), ("acc",)),
+        Node("threshold", ops.Threshold(), ("acc", "t", "f"), ("y",)),
+    )
+    x = np.ones((2, kernel[0] + 1, kernel[1] + 2, channels), dtype=np.float32)
+    graph = Graph({"x": TensorType((None, *x.shape[1:]), Domain.BIT)}, nodes, ("y",), constants)
+    check(backend, graph, {"x": x})
+
+
 @dense_variants
 @checked
 @given(st.integers(1, 3000), st.integers(1, 70), st.integers(1, 5), st.booleans(), seeds())

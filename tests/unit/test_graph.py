@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from bnnrt import packing
 from bnnrt.errors import GraphError
 from bnnrt.graph import STORAGE, Constant, Graph, Node
-from bnnrt.ops import BinaryDense, Domain, Sign, TensorType, ToFloat
+from bnnrt.ops import Arithmetic, ArithmeticKind, BinaryDense, Domain, Sign, TensorType, ToFloat
 
 X = {"x": TensorType((None, 3), Domain.FLOAT32)}
 WEIGHTS = {"w": Constant.bits([[True, False, True], [False, False, True]])}
@@ -77,10 +77,16 @@ def test_a_graph_is_immutable() -> None:
 
 
 def test_producers_and_consumers() -> None:
-    twice = Node("twice", BinaryDense(), ("w", "w"), ("square",))
+    twice = Node("twice", Arithmetic(ArithmeticKind.MUL), ("y", "y"), ("square",))
     found = graph(SIGN, FC, CAST, twice)
     assert found.producers() == {"bits": SIGN, "sums": FC, "y": CAST, "square": twice}
-    assert found.consumers() == {"x": [SIGN], "bits": [FC], "w": [FC, twice], "sums": [CAST]}
+    assert found.consumers() == {"x": [SIGN], "bits": [FC], "w": [FC], "sums": [CAST], "y": [twice]}
+
+
+def test_a_node_of_constants_is_refused() -> None:
+    folded = Node("folded", BinaryDense(), ("w", "w"), ("square",))
+    with pytest.raises(GraphError, match="only constants"):
+        graph(SIGN, FC, CAST, folded)
 
 
 def test_rebuilt_drops_what_nothing_needs() -> None:
