@@ -208,11 +208,13 @@ class InferenceSession:
         return make_plan(self._bundle.pixels or self._bundle.model, self.device, batch, self._variants)
 
     def classify(self, images: Iterable[ImageSource]) -> list[Classification]:
-        """Classify image files, file objects, bytes or Pillow images, through the bundle's image pipeline.
+        """Classify a list of image files, file objects, bytes or Pillow images, through the bundle's image pipeline.
 
         Raises ImageError at the first image that cannot be read (:meth:`classify_each` goes on), and InputError where
         the network does not classify images.
         """
+        if isinstance(images, str | bytes | os.PathLike):
+            raise InputError("one image is no list of images", "images", "give [image]")
         found = []
         for _, result in self.classify_each(images):
             if isinstance(result, ImageError):
@@ -281,6 +283,8 @@ class InferenceSession:
 
     def _wanted(self, output_names: Sequence[str] | None) -> Sequence[str]:
         known = [port.name for port in self._bundle.outputs]
+        if isinstance(output_names, str):
+            raise InputError("one name is no list of outputs", "output_names", f"give [{output_names!r}]")
         unknown = [name for name in output_names or () if name not in known]
         if unknown:
             raise InputError(f"there is no output {unknown[0]}", fix=f"choose among {', '.join(known)}")

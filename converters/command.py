@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from rich.console import Console
 
@@ -15,7 +17,7 @@ from bnnrt.cli.options import JsonOption, ThresholdsOption
 from bnnrt.cli.output import console, print_json, table
 from bnnrt.converters.convert import Options, convert, parse_labels
 from bnnrt.converters.report import LayerRow, Report
-from bnnrt.errors import ConversionError, OutputError
+from bnnrt.errors import ConversionError, InputError, OutputError
 from bnnrt.preprocess.schemes import Scheme, chosen
 
 __all__ = ["load_graphs", "register"]
@@ -39,10 +41,15 @@ def register(app: typer.Typer) -> None:
 
 
 def convert_command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The ONNX model.", show_default=False)],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The bundle to write.", show_default=False)],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL.onnx", help="The ONNX model.", show_default=False, readable=False)
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The bundle to write.", show_default=False, readable=False)
+    ],
     labels: Annotated[
-        Path | None, typer.Option(help="Class labels: one a line, or a JSON list. Default: those in the model.")
+        Path | None,
+        typer.Option(help="Class labels: one a line, or a JSON list. Default: those in the model.", readable=False),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse models that give a warning.")] = False,
     pixel_scale: Annotated[
@@ -56,8 +63,9 @@ def convert_command(
     thresholds: ThresholdsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    if output.exists() and model.exists() and output.samefile(model):
-        raise OutputError("the bundle would overwrite the model", str(output), "choose another output")
+    _check_output(output, model)
+    for name, number in (("--pixel-scale", pixel_scale), ("--pixel-offset", pixel_offset)):
+        _check_number(name, number)
     options = Options(
         labels=None if labels is None else _read_labels(labels),
         strict=strict,
@@ -66,7 +74,7 @@ def convert_command(
         input_binarization=chosen(input_binarization, thresholds),
     )
     # rich shows a spinner only where stderr is a terminal.
-    with Console(stderr=True).status(f"converting {model.name}") as status:
+    with Console(stderr=True, markup=False).status(f"converting {model.name}") as status:
         bundle, report = convert(model, options, lambda step: status.update(f"{model.name}: {step}"))
         status.update(f"writing {output.name}")
         bundles.write(bundle, output)
@@ -77,9 +85,31 @@ def convert_command(
         _print(report, output, size)
 
 
+def _check_output(output: Path, model: Path) -> None:
+    """Refuse to overwrite what is no bundle: the model, its weights, the labels."""
+    if output.exists() and model.exists() and output.samefile(model):
+        raise OutputError("the bundle would overwrite the model", str(output), "choose another output")
+    if output.is_file():
+        with contextlib.suppress(OSError), output.open("rb") as file:
+            start = file.read(9)
+            # safetensors: the length of the header, then a JSON object
+            if start and not (len(start) == 9 and start.endswith(b"{")):
+                raise OutputError("a file that is no bundle would be overwritten", str(output), "choose another output")
+
+
+def _check_number(name: str, number: float | None) -> None:
+    """Refuse a scale or an offset that float32 does not have, and a scale that makes every pixel 0."""
+    if number is None:
+        return
+    with np.errstate(over="ignore"):
+        single = np.float32(number)
+    if not np.isfinite(single) or (name == "--pixel-scale" and single == 0):
+        raise InputError(f"{name} {number} is out of range", fix="give a finite number, and a scale other than 0")
+
+
 def _read_labels(path: Path) -> tuple[str, ...]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as e:
         raise ConversionError(f"cannot read the labels: {e.strerror or e}", str(path)) from None
     except UnicodeDecodeError:

@@ -149,7 +149,7 @@ def parse_labels(text: str, where: str) -> tuple[str, ...]:
     if text.lstrip().startswith("["):
         try:
             labels = json.loads(text)
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             raise ConversionError(f"this is no JSON list: {e}", where) from None
         if not all(isinstance(label, str) for label in labels):
             raise ConversionError("a label is not a string", where)

@@ -38,7 +38,10 @@ def register(app: typer.Typer) -> None:
 def verify_command(
     bundle: BundleArgument,
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL.onnx", help="The model that it was converted from.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="MODEL.onnx", help="The model that it was converted from.", show_default=False, readable=False
+        ),
     ],
     backend: Annotated[
         list[str] | None,

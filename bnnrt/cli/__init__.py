@@ -86,6 +86,9 @@ def _fail(message: str) -> None:
 
 def main() -> None:
     """Run the command that the process was started with; the exit status is 1 on any error."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # until the process ends
     # Of an odd image the user is told in our own line.
     warnings.filterwarnings("ignore", module=r"PIL\b")
     logging.getLogger("PIL").addHandler(logging.NullHandler())

@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 def classify(
     bundle: BundleArgument,
-    images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files.")],
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files.", readable=False)],
     backend: BackendOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

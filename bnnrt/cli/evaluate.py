@@ -21,11 +21,19 @@ def register(app: typer.Typer) -> None:
     app.command("eval")(evaluate)
 
 
+def is_image(file: Path) -> bool:
+    """Whether the name is that of an image, and not of a hidden file."""
+    return file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
+
+
 def labelled_images(folder: Path, labels: list[str]) -> list[tuple[Path, int]]:
     """Images of ``folder/<label>/`` and the index of their label, sorted.
 
     Raises InputError where a folder is no label, or there is nothing to read.
     """
+    twice = {label for label in labels if labels.count(label) > 1}
+    if twice:
+        raise InputError(f"several classes are called {min(twice)}", str(folder), "give the classes different labels")
     try:
         entries = sorted(folder.iterdir())
         found = []
@@ -35,7 +43,7 @@ def labelled_images(folder: Path, labels: list[str]) -> list[tuple[Path, int]]:
             if entry.name not in labels:
                 raise InputError(f"the folder is no label of the network: {', '.join(labels)}", str(entry), "rename it")
             index = labels.index(entry.name)
-            found += [(file, index) for file in sorted(entry.iterdir()) if file.suffix.lower() in SUFFIXES]
+            found += [(file, index) for file in sorted(entry.iterdir()) if is_image(file)]
     except OSError as e:
         raise InputError(f"the folder cannot be read: {e.strerror}", str(folder), "check the path") from None
     if not found:
@@ -66,7 +74,7 @@ def _summary(labels: list[str], confusion: list[list[int]], failed: list[dict[st
 
 def evaluate(
     bundle: BundleArgument,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Images in DIR/<label>/.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Images in DIR/<label>/.", readable=False)],
     backend: BackendOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

@@ -9,7 +9,10 @@ import typer
 
 __all__ = ["BackendOption", "BundleArgument", "JsonOption", "ThresholdsOption"]
 
-BundleArgument = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle (.bnn), or a model to convert first.")]
+# Unreadable files are ours to report: Typer would refuse the whole command for one of them.
+BundleArgument = Annotated[
+    Path, typer.Argument(metavar="BUNDLE", help="A bundle (.bnn), or a model to convert first.", readable=False)
+]
 BackendOption = Annotated[
     str,
     typer.Option(

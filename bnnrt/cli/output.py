@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
@@ -25,12 +26,21 @@ def console() -> Console:
     """The console for tables on stdout."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # a file's name may be no text, or none that the terminal can show
         sys.stdout.reconfigure(errors="backslashreplace")
-    return Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
+    return Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False, markup=False)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def print_json(document: Any) -> None:
-    """One line of JSON."""
-    print(json.dumps(document), flush=True)
+    """One line of JSON; numbers that are not finite are null."""
+    print(json.dumps(_finite(document), allow_nan=False), flush=True)
 
 
 def print_error(message: object) -> None:
@@ -51,5 +61,5 @@ def with_progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
         yield from items
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=Console(stderr=True, markup=False), transient=True) as progress:
         yield from progress.track(items, total=total, description=what)

@@ -38,8 +38,10 @@ def register(app: typer.Typer) -> None:
 
 
 def preview(
-    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="An image file.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The PNG file to write.", show_default=False)],
+    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="An image file.", readable=False)],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The PNG file to write.", show_default=False, readable=False)
+    ],
     binarization: Annotated[
         Scheme | None, typer.Option("--binarization", help="The scheme; none shows the pixels.", show_default=False)
     ] = None,
@@ -48,7 +50,8 @@ def preview(
         str | None, typer.Option("--size", metavar="HxW", help="Resize first. Default: the image's own size.")
     ] = None,
     bundle: Annotated[
-        Path | None, typer.Option("--bundle", metavar="B.bnn", help="Take size and scheme from a bundle instead.")
+        Path | None,
+        typer.Option("--bundle", metavar="B.bnn", readable=False, help="Take size and scheme from a bundle instead."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -528,8 +528,8 @@ def test_unknown_backends_and_devices(run: Run, labelled: Path, tmp_path: Path, 
         assert_one_error(run(*command, "--backend", backend), part)
 
 
-def test_no_opencl_platform(labelled: Path) -> None:
-    nowhere = {"OCL_ICD_VENDORS": "/nonexistent", "OCL_ICD_FILENAMES": ""}
+def test_no_opencl_platform(labelled: Path, tmp_path: Path) -> None:
+    nowhere = {"OCL_ICD_VENDORS": str(tmp_path / "nowhere"), "OCL_ICD_FILENAMES": ""}
     arguments = ("-m", "bnnrt", "classify", labelled, PHOTOS[0], "--backend", "opencl")
     assert_one_error(started(*arguments, **nowhere), "no OpenCL platform is present (opencl): install")
 
@@ -580,10 +580,11 @@ def test_a_full_disk_leaves_the_old_bundle(run: Run, tmp_path: Path, monkeypatch
         raise OSError(28, "No space left on device")
 
     out = tmp_path / "out.bnn"
-    out.write_bytes(b"the old one")
+    run("convert", MODEL, "-o", out)
+    old = out.read_bytes()
     monkeypatch.setattr(os, "fsync", full)
     assert_one_error(run("convert", MODEL, "-o", out), "No space left on device", os.fspath(out))
-    assert out.read_bytes() == b"the old one"
+    assert out.read_bytes() == old
     assert list(tmp_path.iterdir()) == [out]
 
 
@@ -705,3 +706,50 @@ def test_a_board_without_the_converter(tmp_path: Path, command: str) -> None:
     done = started("-c", WITHOUT_CONVERTER, command, MODEL, *options)
     assert_one_error(done, "pip install bnnrt[convert]")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_markup_in_names_is_text(tmp_path: Path) -> None:
+    """Names of files, labels and nodes may look like rich's markup."""
+    labels = ["[/a]", "[red]b", "c", "d", "e", "f"]
+    (tmp_path / "labels.json").write_text(json.dumps(labels))
+    model = Path(__file__).parents[2] / "examples" / "vehicle" / "models" / "vehicle_threshold.onnx"
+    bundle = tmp_path / "marked.bnn"
+    convert = started("-m", "bnnrt", "convert", model, "-o", bundle, "--labels", tmp_path / "labels.json")
+    assert convert.status == 0
+    photo = tmp_path / "[bold]x[" / "[b].jpg"
+    photo.parent.mkdir()
+    shutil.copy(PHOTOS[0], photo)
+    done = started("-m", "bnnrt", "classify", bundle, photo, "--backend", "numpy")
+    assert (done.status, done.err) == (0, "")
+    assert "[bold]x[/[b].jpg" in done.out
+    assert any(label in done.out for label in labels)
+    done = started("-m", "bnnrt", "inspect", bundle)
+    assert done.status == 0
+    assert "[/a], [red]b" in done.out
+
+
+def test_convert_overwrites_no_other_file(tmp_path: Path) -> None:
+    labels = tmp_path / "labels.txt"
+    labels.write_text("\ufeffa\nb\nc\nd\ne\nf\n", encoding="utf-8")
+    before = labels.read_bytes()
+    model = Path(__file__).parents[2] / "examples" / "vehicle" / "models" / "vehicle_threshold.onnx"
+    arguments = ("-m", "bnnrt", "convert", model, "--labels", labels)
+    assert_one_error(started(*arguments, "-o", labels), "no bundle would be overwritten", "labels.txt")
+    assert labels.read_bytes() == before
+    for name, number in (("scale", "nan"), ("scale", "0"), ("scale", "1e39"), ("offset", "inf")):
+        done = started(*arguments, "-o", tmp_path / "n.bnn", f"--pixel-{name}", number)
+        assert_one_error(done, f"--pixel-{name}", "out of range")
+    bundle = tmp_path / "out.bnn"
+    for _ in range(2):  # a bundle may be written again
+        assert started(*arguments, "-o", bundle).status == 0
+    assert load_bundle(bundle).labels == ("a", "b", "c", "d", "e", "f")
+
+
+def test_folders_of_labels_that_are_not_unique(tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("a\nb\na\nc\nd\ne\n")
+    (tmp_path / "photos" / "a").mkdir(parents=True)
+    model = Path(__file__).parents[2] / "examples" / "vehicle" / "models" / "vehicle_threshold.onnx"
+    bundle = tmp_path / "twice.bnn"
+    assert started("-m", "bnnrt", "convert", model, "-o", bundle, "--labels", tmp_path / "labels.txt").status == 0
+    done = started("-m", "bnnrt", "eval", bundle, tmp_path / "photos", "--backend", "numpy")
+    assert_one_error(done, "several classes are called a")
