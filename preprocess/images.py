@@ -51,6 +51,7 @@ from PIL import (
 )
 
 from bnnrt.errors import ImageError, InputError
+from bnnrt.preprocess.png import has_all_rows
 
 __all__ = ["FILTERS", "FORMATS", "ImageSource", "load_rgb", "resize", "source_name"]
 
@@ -233,6 +234,8 @@ def _check(image: Image.Image) -> None:
 
 def _decode(stream: BinaryIO) -> NDArray[np.uint8]:
     with _open(stream) as image:
+        if image.format == "PNG" and not has_all_rows(stream):
+            raise OSError("image file is truncated (rows are missing)")
         raw_mode = _raw_mode(image)
         if wide := _WIDE.fullmatch(raw_mode):
             rgb = _wide_rgb(image, stream, *wide.groups())

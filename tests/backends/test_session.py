@@ -646,3 +646,11 @@ def test_forked_child_is_refused_while_another_thread_runs(backend: Backend) -> 
             waiting.told.set()
         np.testing.assert_array_equal(running.result(timeout=60)[0], LOGITS)
     assert found.startswith("InputError: the session was opened in another process")
+
+
+def test_one_thing_is_no_list(session: InferenceSession) -> None:
+    for image in ("road.jpg", Path("road.jpg"), b"\xff\xd8"):
+        with pytest.raises(InputError, match="no list of images"):
+            session.classify(image)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="no list of outputs"):
+        session.run("logits", {"input": X})

@@ -753,3 +753,8 @@ def test_folders_of_labels_that_are_not_unique(tmp_path: Path) -> None:
     assert started("-m", "bnnrt", "convert", model, "-o", bundle, "--labels", tmp_path / "labels.txt").status == 0
     done = started("-m", "bnnrt", "eval", bundle, tmp_path / "photos", "--backend", "numpy")
     assert_one_error(done, "several classes are called a")
+
+
+def test_scores_that_are_no_numbers_are_null(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.output.print_json({"score": float("nan"), "scores": (1.5, float("inf")), "n": 3})
+    assert json.loads(capsys.readouterr().out) == {"score": None, "scores": [1.5, None], "n": 3}

@@ -853,3 +853,44 @@ def test_resize_refuses_what_does_not_fit() -> None:
         resize(rgb[:0], 4, 4)
     with pytest.raises(InputError):
         resize(random_samples(9, 11, 4), 4, 4)
+
+
+def png_of(rows: bytes, width: int, height: int, interlaced: int = 0) -> bytes:
+    """A gray PNG of 8 bits whose image data is ``rows`` before compression."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, interlaced)
+    data = zlib.compress(rows)
+    half = len(data) // 2
+    parts = (chunk(b"IDAT", data[:half]), chunk(b"IDAT", data[half:]))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + b"".join(parts) + chunk(b"IEND", b"")
+
+
+def test_png_with_missing_rows_is_truncated() -> None:
+    rows = b"".join(b"\0" + bytes([100 + y] * 20) for y in range(30))
+    assert load_rgb(png_of(rows, 20, 30))[29, 0, 0] == 129
+    for kept in (0, 1, 21 * 15, len(rows) - 1):
+        with pytest.raises(ImageError, match="truncated"):
+            load_rgb(png_of(rows[:kept], 20, 30))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "LA", "I;16"])
+@pytest.mark.parametrize("size", [(1, 1), (3, 5), (7, 9), (33, 20)])
+def test_whole_png_files_are_whole(mode: str, size: tuple[int, int]) -> None:
+    stream = io.BytesIO()
+    Image.new(mode, size).save(stream, "PNG")
+    assert load_rgb(stream.getvalue()).shape == (size[1], size[0], 3)
+
+
+def test_interlaced_png() -> None:
+    """Adam7 of a 3x3 image: passes of 1, 1, 2, 3 and 2 pixels, in one, one, one, two and one rows, and so on."""
+    passes = [[(0, 0)], [], [], [(0, 2)], [(2, 0), (2, 2)], [(0, 1), (2, 1)], [(1, 0), (1, 1), (1, 2)]]
+    data = b""
+    for points in passes:
+        for row in sorted({y for y, _ in points}):
+            data += b"\0" + bytes(10 * y + x for y, x in points if y == row)
+    assert load_rgb(png_of(data, 3, 3, interlaced=1))[..., 0].tolist() == [[0, 1, 2], [10, 11, 12], [20, 21, 22]]
+    with pytest.raises(ImageError, match="truncated"):
+        load_rgb(png_of(data[:-1], 3, 3, interlaced=1))
