@@ -101,6 +101,14 @@ def _softmax(logits: Array) -> Array:
     return result
 
 
+def _labels(bundle: Bundle) -> tuple[str, ...]:
+    """Names of the classes; numbers where the model has none."""
+    if bundle.labels is not None:
+        return bundle.labels
+    output = bundle.model.types[bundle.model.outputs[0]]
+    return tuple(str(index) for index in range(prod(output.with_batch(1)[1:])))
+
+
 def _ends_in_softmax(graph: Graph) -> bool:
     """Whether the first output already holds the scores of the classes."""
     producers = graph.producers()
@@ -128,6 +136,8 @@ class InferenceSession:
         self._bundle = load_bundle(path)
         self._backend = open_backend(backend)
         self._variants = variants
+        self._labels = _labels(self._bundle)
+        self._gives_scores = _ends_in_softmax(self._bundle.model)
         self._executors: OrderedDict[tuple[bool, int], Executor] = OrderedDict()
         self._lock = threading.RLock()
         self._process = os.getpid()
@@ -140,10 +150,7 @@ class InferenceSession:
     @property
     def labels(self) -> list[str]:
         """Names of the classes; numbers where the model has none."""
-        if self._bundle.labels is not None:
-            return list(self._bundle.labels)
-        output = self._bundle.model.types[self._bundle.model.outputs[0]]
-        return [str(index) for index in range(prod(output.with_batch(1)[1:]))]
+        return list(self._labels)
 
     @property
     def device(self) -> DeviceInfo:
@@ -252,9 +259,9 @@ class InferenceSession:
         pixels = [p for _, p in pairs if not isinstance(p, ImageError)]
         rows: Iterable[Array] = ()
         if pixels:
-            stacked = np.stack(pixels)
-            padding = np.zeros((batch - len(pixels), *stacked.shape[1:]), dtype=np.uint8)
-            output = self._run_pixels(np.concatenate([stacked, padding]))
+            whole = np.zeros((batch, *pixels[0].shape), dtype=np.uint8)
+            np.stack(pixels, out=whole[: len(pixels)])
+            output = self._run_pixels(whole)
             rows = output.reshape(len(output), -1)
         remaining = iter(rows)
         for source, pair in pairs:
@@ -271,11 +278,10 @@ class InferenceSession:
             return output
 
     def _classification(self, output: Array) -> Classification:
-        graph = self._bundle.pixels or self._bundle.model
-        scores = output.astype(np.float64) if _ends_in_softmax(graph) else _softmax(output)
+        scores = output.astype(np.float64) if self._gives_scores else _softmax(output)
         index = int(output.argmax())
         return Classification(
-            label=self.labels[index],
+            label=self._labels[index],
             index=index,
             score=float(scores[index]),
             scores=tuple(float(s) for s in scores),

@@ -7,7 +7,7 @@ A backend is named ``numpy``, ``opencl``, ``opencl:gpu``, ``opencl:cpu``, ``open
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -56,13 +56,18 @@ _FAMILIES: Mapping[str, _Family] = {
 
 def devices() -> list[DeviceInfo]:
     """All devices present, in the order in which ``auto`` prefers them."""
+    return _devices_of([*_FAMILIES, "numpy"])
+
+
+def _devices_of(names: Collection[str]) -> list[DeviceInfo]:
+    """The devices of these backends, GPUs first and numpy last."""
     found: list[DeviceInfo] = []
-    for family in _FAMILIES.values():
-        module = family.load()
+    for name in names:
+        module = _FAMILIES[name].load() if name in _FAMILIES else None
         found += module.devices() if module else []
     kinds = {DeviceKind.GPU: 0, DeviceKind.OTHER: 1, DeviceKind.CPU: 2}
     # Sorting is stable: CUDA stays before OpenCL.
-    return [*sorted(found, key=lambda info: kinds[info.kind]), numpy_backend.device()]
+    return [*sorted(found, key=lambda info: kinds[info.kind]), *([numpy_backend.device()] if "numpy" in names else [])]
 
 
 def absent() -> dict[str, tuple[str, str]]:
@@ -86,9 +91,8 @@ def _matches(spec: str) -> Callable[[DeviceInfo], bool]:
 
 def select(spec: str) -> DeviceInfo:
     """The device that a backend's name stands for. Raises BackendError where there is none."""
-    present = devices()
     if spec == "auto":
-        return present[0]
+        return devices()[0]
     name, colon, which = spec.partition(":")
     if name not in ("numpy", *_FAMILIES) or (colon and (not which or name == "numpy")):
         raise BackendError(
@@ -96,11 +100,13 @@ def select(spec: str) -> DeviceInfo:
             "backend",
             "use auto, numpy, cuda, cuda:N, opencl, opencl:gpu, opencl:cpu or opencl:P.D",
         )
+    # Only the family that is asked for: a driver that starts takes time and memory, and does not survive a fork.
+    present = _devices_of([name])
     matching = [info for info in present if _matches(spec)(info)]
     if matching:
         return matching[0]
-    if any(info.backend.startswith(name) for info in present):
-        others = ", ".join(info.backend for info in present)
+    if present:
+        others = ", ".join(info.backend for info in devices())
         raise BackendError("there is no such device", spec, f"choose among {others}")
     what, fix = absent()[name]
     raise BackendError(what, spec, fix)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyopencl.array as cl_array
 import pytest
 
 import bnnrt
@@ -91,7 +92,6 @@ def opencl() -> Iterator[bnnrt.InferenceSession]:
 
 class TestOpenCL:
     def test_in_and_out(self, opencl: bnnrt.InferenceSession) -> None:
-        cl_array = pytest.importorskip("pyopencl.array")
         x = pixels(5)
         lent = cl_array.to_device(opencl.queue, x)
         np.testing.assert_array_equal(opencl.run(None, {"pixels": lent})[0], expected(x))
@@ -100,7 +100,6 @@ class TestOpenCL:
         np.testing.assert_array_equal((result + 1).get(), expected(x) + 1)
 
     def test_part_of_an_array(self, opencl: bnnrt.InferenceSession) -> None:
-        cl_array = pytest.importorskip("pyopencl.array")
         x = pixels(6, 6)
         lent = cl_array.to_device(opencl.queue, x)
         np.testing.assert_array_equal(opencl.run(None, {"pixels": lent[2:5]})[0], expected(x[2:5]))
@@ -115,13 +114,11 @@ class TestOpenCL:
         ],
     )
     def test_refused(self, opencl: bnnrt.InferenceSession, change: Any, message: str) -> None:
-        cl_array = pytest.importorskip("pyopencl.array")
         lent = cl_array.to_device(opencl.queue, pixels())
         with pytest.raises(bnnrt.InputError, match=message):
             opencl.run(None, {"pixels": change(lent)})
 
     def test_another_context_is_refused(self, opencl: bnnrt.InferenceSession) -> None:
-        cl_array = pytest.importorskip("pyopencl.array")
         with bnnrt.InferenceSession(FIXTURE, "opencl") as other:
             lent = cl_array.to_device(other.queue, pixels())
             with pytest.raises(bnnrt.InputError, match="another context"):

@@ -309,8 +309,6 @@ def test_published_models_give_their_recorded_logits(
 @with_shared
 def test_vehicle_model_equals_onnx_runtime_on_all_test_photos(sessions: Sessions) -> None:
     session = sessions(VEHICLE)
-    if session.device.language is Language.NUMPY:
-        pytest.skip("the other backends run all of them; numpy runs the shipped ones")
     photos = [SHARED / "data" / "vehicles" / c / f"{c}{n}.jpg" for c in session.labels for n in range(641, 721)]
     assert len(photos) == 480
     check_vehicle(session, photos)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import subprocess
 import sys
 from types import ModuleType
 from typing import Any
@@ -201,3 +202,10 @@ def test_real_devices_are_described() -> None:
         assert info.driver
         assert min(info.compute_units, info.max_group_size, info.memory, info.max_allocation) >= 1
         assert info.max_allocation <= info.memory
+
+
+def test_numpy_starts_no_driver() -> None:
+    code = "import sys, bnnrt.backends as b; b.open_backend('numpy'); "
+    code += "print('pyopencl' in sys.modules, 'pycuda' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
