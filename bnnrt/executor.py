@@ -51,6 +51,7 @@ class Executor:
         self._tensors: dict[str, Buffer] = {}
         self._constants: dict[str, Buffer] = {}
         self._launches: list[Launch] = []
+        self._replay: Launch | None = None
         try:
             self._prepare()
         except BaseException:
@@ -76,8 +77,10 @@ class Executor:
             ]
             kernel = self._backend.compile(spec.code, spec.entry)
             self._launches.append(self._backend.prepare(kernel, spec.grid, spec.block, args))
+        self._replay = self._backend.sequence(self._launches)
 
-    def _upload(self, feeds: Mapping[str, Feed]) -> None:
+    def upload(self, feeds: Mapping[str, Feed]) -> None:
+        """Copy inputs, as they are stored, to the device."""
         borrowed = False
         for name in self.plan.graph.inputs:
             feed = feeds[name]
@@ -117,16 +120,25 @@ class Executor:
         for buffer, size in zip(self._arena, self.plan.arena, strict=True):
             self._backend.upload(buffer, np.full(size, _POISON, dtype=np.uint8))
 
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The prepared launches, in order."""
+        return tuple(self._launches)
+
+    def replay(self) -> None:
+        """Enqueue all launches at once: what :meth:`run` does between the copies."""
+        assert self._replay is not None  # only a closed executor has none
+        self._replay()
+
     def run(self, feeds: Mapping[str, Feed], *, on_device: bool = False) -> dict[str, Any]:
         """Outputs by name, as they are stored, for inputs as they are stored; arrays of the host's or on the device."""
-        self._upload(feeds)
-        for launch in self._launches:
-            launch()
+        self.upload(feeds)
+        self.replay()
         return self._lend() if on_device else self._download()
 
     def run_timed(self, feeds: Mapping[str, Feed]) -> tuple[dict[str, npt.NDArray[Any]], list[KernelTiming]]:
         """The same with the device's time of each launch, in order."""
-        self._upload(feeds)
+        self.upload(feeds)
         specs = [(step, spec) for step in self.plan.steps for spec in step.launches]
         events = [self._backend.timed(launch) for launch in self._launches]
         timings = [
@@ -139,6 +151,7 @@ class Executor:
         """Give back the device memory, also where the device has failed. Closing twice is allowed."""
         with contextlib.suppress(BackendError):  # whoever ran what failed has been told
             self._backend.synchronize()
+        self._replay = None
         self._launches.clear()
         self._tensors.clear()
         self._constants.clear()

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -104,12 +105,17 @@ class DeviceArray:
     owner: object
 
 
+def _each(launches: tuple[Launch, ...]) -> None:
+    for launch in launches:
+        launch()
+
+
 class Event(ABC):
-    """A launch whose time the device measures."""
+    """Launches whose time the device measures."""
 
     @abstractmethod
     def elapsed_us(self) -> float:
-        """Time that the kernel ran, in microseconds. Waits for it to end."""
+        """Time that they ran, in microseconds. Waits for them to end."""
 
 
 class Backend(ABC):
@@ -160,9 +166,17 @@ class Backend(ABC):
     def prepare(self, kernel: Kernel, grid: Extent, block: Extent, args: Sequence[Buffer | int]) -> Launch:
         """A call that enqueues ``grid`` groups of ``block`` work-items with these arguments (integers are int32)."""
 
+    def sequence(self, launches: Sequence[Launch]) -> Launch:
+        """One call that enqueues prepared launches in order, as cheaply as the device can have it."""
+        return partial(_each, tuple(launches))
+
     @abstractmethod
     def timed(self, launch: Launch) -> Event:
         """Enqueue a prepared launch so that the device measures its time."""
+
+    @abstractmethod
+    def span(self, launches: Sequence[Launch]) -> Event:
+        """Enqueue launches so that the device measures the time from the first one's start to the last one's end."""
 
     @abstractmethod
     def synchronize(self) -> None:

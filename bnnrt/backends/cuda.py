@@ -158,6 +158,19 @@ class _TimedEvent(Event):
         return self._elapsed
 
 
+class _Replay:
+    """Launches recorded as a CUDA graph: one call for all of them. It keeps no buffer alive."""
+
+    def __init__(self, backend: CudaBackend, graph: object) -> None:
+        self._backend, self._graph = backend, graph
+
+    def __call__(self) -> None:
+        self._backend.replay(self._graph)
+
+    def __del__(self) -> None:
+        self._backend.forget(self._graph)
+
+
 class CudaBackend(Backend):
     """One CUDA device, a stream of its own in the device's primary context."""
 
@@ -328,13 +341,36 @@ class CudaBackend(Backend):
         with self.current():
             kernel.prepared_async_call(grid, block, self._stream, *args)
 
+    def sequence(self, launches: Sequence[Launch]) -> Launch:
+        if not driver.AVAILABLE or len(launches) < 2:
+            return super().sequence(launches)
+        with self.current():
+            self._stream.synchronize()
+            graph = driver.capture(self._stream.handle, super().sequence(launches))
+        return _Replay(self, graph)
+
     def timed(self, launch: Launch) -> Event:
+        return self.span([launch])
+
+    def span(self, launches: Sequence[Launch]) -> Event:
         with self.current():
             start, end = cuda.Event(), cuda.Event()
             start.record(self._stream)
-            launch()
+            for launch in launches:
+                launch()
             end.record(self._stream)
         return _TimedEvent(self, start, end)
+
+    def replay(self, graph: object) -> None:
+        """Launch what :func:`cuda_driver.capture` recorded."""
+        with self.current():
+            driver.launch_graph(graph, self._stream.handle)
+
+    def forget(self, graph: object) -> None:
+        """Free what :func:`cuda_driver.capture` recorded."""
+        if self._process == os.getpid():  # a forked child has no part in the device's memory
+            with self.current():
+                driver.destroy_graph(graph)
 
     def synchronize(self) -> None:
         with self.current():

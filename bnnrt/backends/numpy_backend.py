@@ -111,8 +111,12 @@ class NumpyBackend(Backend):
         return partial(kernel, *args)
 
     def timed(self, launch: Launch) -> Event:
+        return self.span([launch])
+
+    def span(self, launches: Sequence[Launch]) -> Event:
         start = time.perf_counter_ns()
-        launch()
+        for launch in launches:
+            launch()
         return _HostEvent(time.perf_counter_ns() - start)
 
     def synchronize(self) -> None:

@@ -95,12 +95,12 @@ def _built(program: cl.Program, options: list[str]) -> cl.Program:
 
 
 class _ProfiledEvent(Event):
-    def __init__(self, event: cl.Event) -> None:
-        self._event = event
+    def __init__(self, first: cl.Event, last: cl.Event) -> None:
+        self._first, self._last = first, last
 
     def elapsed_us(self) -> float:
-        self._event.wait()
-        return float(self._event.profile.end - self._event.profile.start) / 1000
+        self._last.wait()  # the queue runs in order
+        return float(self._last.profile.end - self._first.profile.start) / 1000
 
 
 class OpenCLBackend(Backend):
@@ -234,11 +234,16 @@ class OpenCLBackend(Backend):
             return cl.enqueue_nd_range_kernel(self._current, kernel, size, block)
 
     def timed(self, launch: Launch) -> Event:
+        return self.span([launch])
+
+    def span(self, launches: Sequence[Launch]) -> Event:
         with self._errors():
             self._use(self._profiling)
-        event = launch()
-        assert isinstance(event, cl.Event)  # what _enqueue returns
-        return _ProfiledEvent(event)
+        events = [launch() for launch in launches]
+        first, last = events[0], events[-1]
+        assert isinstance(first, cl.Event)  # what _enqueue returns
+        assert isinstance(last, cl.Event)
+        return _ProfiledEvent(first, last)
 
     def synchronize(self) -> None:
         with self._errors():

@@ -6,7 +6,8 @@ import io
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -14,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["console", "print_error", "print_json", "table", "with_progress"]
+__all__ = ["console", "print_error", "print_json", "status", "table", "with_progress"]
 
 T = TypeVar("T")
 
@@ -53,6 +54,16 @@ def table(title: str | None, *columns: str, right: Iterable[str] = ()) -> Table:
     for column in columns:
         made.add_column(Text(column), justify="right" if column in set(right) else "left", overflow="fold")
     return made
+
+
+@contextmanager
+def status(what: str) -> Iterator[Callable[[str], None]]:
+    """A function that says what is going on now, on stderr where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with Console(stderr=True, markup=False).status(what) as shown:
+        yield lambda text: shown.update(Text(text))
 
 
 def with_progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:

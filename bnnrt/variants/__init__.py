@@ -14,13 +14,17 @@ from bnnrt.variants.binary import BINARY_VARIANTS
 from bnnrt.variants.elementwise import ELEMENTWISE_VARIANTS
 from bnnrt.variants.host import HOST_VARIANTS
 from bnnrt.variants.lanes import LANE_VARIANTS
+from bnnrt.variants.paper import PAPER_VARIANTS
 from bnnrt.variants.real import REAL_VARIANTS
+from bnnrt.variants.tiles import TILE_VARIANTS
 
 __all__ = ["SETS", "VARIANTS", "candidates", "check_choice"]
 
 VARIANTS: tuple[Variant, ...] = (
-    *ELEMENTWISE_VARIANTS,
     *LANE_VARIANTS,
+    *TILE_VARIANTS,
+    *ELEMENTWISE_VARIANTS,
+    *PAPER_VARIANTS,
     *BINARY_VARIANTS,
     *REAL_VARIANTS,
     *HOST_VARIANTS,

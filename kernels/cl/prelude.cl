@@ -15,6 +15,24 @@
 #define BITS_OF_FLOAT(number) as_uint(number)
 #define POPCOUNT(word) ((int)popcount(word))
 
+/* Bit i: whether work-item i of a row of 32 along axis 0 says so; all of them must ask. OpenCL 1.2 has no such function;
+ * NVIDIA's compiler takes PTX.
+ */
+#ifdef __NV_CL_C_VERSION
+#define HAS_BALLOT 1
+static uint ballot(uint predicate)
+{
+    uint bits;
+    asm volatile("{ .reg .pred said; setp.ne.u32 said, %1, 0; vote.sync.ballot.b32 %0, said, 0xffffffff; }"
+                 : "=r"(bits)
+                 : "r"(predicate));
+    return bits;
+}
+#define BALLOT(predicate) ballot(predicate)
+#else
+#define HAS_BALLOT 0
+#endif
+
 #define GLOBAL_ID(axis) ((int)get_global_id(axis))
 #define LOCAL_ID(axis) ((int)get_local_id(axis))
 #define GROUP_ID(axis) ((int)get_group_id(axis))

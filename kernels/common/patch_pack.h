@@ -1,20 +1,29 @@
 /* The paper's fused patch extraction and packing ("Binarized Convolutional Neural Networks for Efficient Inference on
  * GPUs", Algorithm 1). A work-group covers SEGMENT_ROWS whole output rows. It loads its rows of the image, halo
- * included, into local memory, filled with the padding bit beforehand; then each thread packs the patch of one output
- * pixel, PACK_WIDTH bits a word. Elements run over (channel, row, column), so that a width of kernel height x kernel
- * width puts one channel in a word. A running counter stands in for division and modulo.
+ * included, into local memory, filled with the padding bit beforehand; then each thread packs THREAD_WORDS words of the
+ * patch of one output pixel, PACK_WIDTH bits a word. Elements run over (channel, row, column), so that a width of
+ * kernel height x kernel width puts one channel in a word. A running counter stands in for division and modulo.
  *
  * The defines of window.h; CHANNELS, WORDS words a pixel; SEGMENT_ROWS; TILE_ROWS and TILE_COLUMNS of padded image;
- * PACK_WIDTH; PATCH_WORDS = ceil(KERNEL_H * KERNEL_W * CHANNELS / PACK_WIDTH); PAD_BIT 1 for +1 and 0 for -1.
- * Launched as [OUT_WIDTH, SEGMENT_ROWS] threads over [batch, ceil(OUT_HEIGHT / SEGMENT_ROWS)] groups.
+ * PACK_WIDTH; PATCH_WORDS = ceil(KERNEL_H * KERNEL_W * CHANNELS / PACK_WIDTH); THREAD_WORDS; PAD_BIT 1 for +1 and 0 for
+ * -1. What the paper compares with: COUNTER 0 divides; STAGED 0 reads the image where it is; SEPARATE 1 stores a byte
+ * for each element, which pack_bytes.h packs.
+ * Launched as [OUT_WIDTH, SEGMENT_ROWS] threads over [batch, ceil(OUT_HEIGHT / SEGMENT_ROWS),
+ * ceil(PATCH_WORDS / THREAD_WORDS)] groups.
  */
-KERNEL patch_pack(const GLOBAL uint *RESTRICT x, GLOBAL uint *RESTRICT out)
-{
-    LOCAL_ARRAY(uint, tile, TILE_ROWS * TILE_COLUMNS * WORDS);
-    const int tx = LOCAL_ID(0), ty = LOCAL_ID(1), image = GROUP_ID(0);
-    const int first_row = GROUP_ID(1) * SEGMENT_ROWS;
-    const int top = first_row * STRIDE_H - PAD_TOP;
+#define TAPS (KERNEL_H * KERNEL_W)
 
+#if SEPARATE
+KERNEL patch_extract(const GLOBAL uint *RESTRICT x, GLOBAL uchar *RESTRICT out)
+#else
+KERNEL patch_pack(const GLOBAL uint *RESTRICT x, GLOBAL uint *RESTRICT out)
+#endif
+{
+    const int tx = LOCAL_ID(0), ty = LOCAL_ID(1), image = GROUP_ID(0);
+    const int first_row = GROUP_ID(1) * SEGMENT_ROWS, y = first_row + ty;
+    const int top = first_row * STRIDE_H - PAD_TOP;
+#if STAGED
+    LOCAL_ARRAY(uint, tile, TILE_ROWS * TILE_COLUMNS * WORDS);
     for (int i = ty * OUT_WIDTH + tx; i < TILE_ROWS * TILE_COLUMNS * WORDS; i += OUT_WIDTH * SEGMENT_ROWS) {
         const int row = top + i / (TILE_COLUMNS * WORDS);
         const int column = i / WORDS % TILE_COLUMNS - PAD_LEFT;
@@ -22,25 +31,52 @@ KERNEL patch_pack(const GLOBAL uint *RESTRICT x, GLOBAL uint *RESTRICT out)
         tile[i] = inside ? x[((image * HEIGHT + row) * WIDTH + column) * WORDS + i % WORDS] : (PAD_BIT ? ~0u : 0u);
     }
     BARRIER();
-
-    const int y = first_row + ty;
+    const LOCAL uint *corner = tile + (ty * STRIDE_H * TILE_COLUMNS + tx * STRIDE_W) * WORDS;
+#endif
     if (y >= OUT_HEIGHT)
         return;
-    GLOBAL uint *patch = out + ((image * OUT_HEIGHT + y) * OUT_WIDTH + tx) * PATCH_WORDS;
-    const LOCAL uint *corner = tile + (ty * STRIDE_H * TILE_COLUMNS + tx * STRIDE_W) * WORDS;
-    uint packed = 0;
-    int counter = 0;
-    for (int c = 0; c < CHANNELS; ++c)
-        for (int ky = 0; ky < KERNEL_H; ++ky)
-            for (int kx = 0; kx < KERNEL_W; ++kx) {
-                const uint word = corner[(ky * DILATION_H * TILE_COLUMNS + kx * DILATION_W) * WORDS + c / 32];
-                packed |= (word >> c % 32 & 1u) << counter;
-                if (++counter == PACK_WIDTH) {
-                    *patch++ = packed;
-                    packed = 0;
-                    counter = 0;
+
+    const int first = GROUP_ID(2) * THREAD_WORDS, pixel = (image * OUT_HEIGHT + y) * OUT_WIDTH + tx;
+#if COUNTER && PACK_WIDTH == TAPS
+    int c = first, ky = 0, kx = 0; /* the same as below, and the compiler knows where in the window a bit lies */
+#elif COUNTER
+    int c = first * PACK_WIDTH / TAPS, ky = first * PACK_WIDTH / KERNEL_W % KERNEL_H, kx = first * PACK_WIDTH % KERNEL_W;
+#endif
+    for (int word = first; word < first + THREAD_WORDS && word < PATCH_WORDS; ++word) {
+        uint packed = 0;
+#pragma unroll
+        for (int bit = 0; bit < PACK_WIDTH; ++bit) {
+#if !COUNTER
+            const int element = word * PACK_WIDTH + bit;
+            const int c = element / TAPS, ky = element / KERNEL_W % KERNEL_H, kx = element % KERNEL_W;
+#endif
+            if (TAPS * CHANNELS % PACK_WIDTH == 0 || c < CHANNELS) {
+#if STAGED
+                const uint seen = corner[(ky * DILATION_H * TILE_COLUMNS + kx * DILATION_W) * WORDS + c / 32];
+#else
+                const int row = top + ty * STRIDE_H + ky * DILATION_H;
+                const int column = tx * STRIDE_W - PAD_LEFT + kx * DILATION_W;
+                const int inside = row >= 0 && row < HEIGHT && column >= 0 && column < WIDTH;
+                const uint seen = inside ? x[((image * HEIGHT + row) * WIDTH + column) * WORDS + c / 32] : (PAD_BIT ? ~0u : 0u);
+#endif
+#if SEPARATE
+                out[pixel * (TAPS * CHANNELS) + word * PACK_WIDTH + bit] = (uchar)(seen >> c % 32 & 1u);
+#else
+                packed |= (seen >> c % 32 & 1u) << bit;
+#endif
+            }
+#if COUNTER
+            if (++kx == KERNEL_W) {
+                kx = 0;
+                if (++ky == KERNEL_H) {
+                    ky = 0;
+                    ++c;
                 }
             }
-    if (counter > 0)
-        *patch = packed;
+#endif
+        }
+#if !SEPARATE
+        out[pixel * PATCH_WORDS + word] = packed;
+#endif
+    }
 }

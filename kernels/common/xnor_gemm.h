@@ -17,7 +17,7 @@ KERNEL xnor_gemm(const GLOBAL uint *RESTRICT a, const GLOBAL uint *RESTRICT b, G
         tile_a[ty * TILE + tx] = row < rows && k < INNER ? a[row * INNER + k] : 0u;
         tile_b[ty * (TILE + 1) + tx] = b_row < OUTPUTS && k < INNER ? b[b_row * INNER + k] : 0u;
         BARRIER();
-        for (int i = 0; i < TILE; ++i)
+        for (int i = 0; i < TILE && start + i < INNER; ++i)
             differing += POPCOUNT(tile_a[ty * TILE + i] ^ tile_b[tx * (TILE + 1) + i]);
         BARRIER();
     }

@@ -13,6 +13,9 @@ typedef unsigned int uint;
 #define FLOAT_OF_BITS(bits) __int_as_float(bits)
 #define BITS_OF_FLOAT(number) __float_as_uint(number)
 #define POPCOUNT(word) __popc(word)
+/* Bit i: whether work-item i of a row of 32 along axis 0 says so; all of them must ask. */
+#define HAS_BALLOT 1
+#define BALLOT(predicate) __ballot_sync(0xffffffffu, predicate)
 
 #define AXIS_0(v) ((int)v.x)
 #define AXIS_1(v) ((int)v.y)

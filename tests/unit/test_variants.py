@@ -20,7 +20,7 @@ from bnnrt.graph import Constant, Graph, Node
 from bnnrt.ops import OPS, Domain, Op, TensorType, Window
 from bnnrt.plan import Plan, make_plan
 from bnnrt.variants import SETS, VARIANTS, candidates
-from bnnrt.variants.binary import patch_width
+from bnnrt.variants.paper import patch_width
 
 Array = npt.NDArray[Any]
 

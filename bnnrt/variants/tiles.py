@@ -1,0 +1,365 @@
+"""Variants for GPUs: tiles of a binary convolution or dense layer, with what follows it, in one kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bnnrt import packing
+from bnnrt.backends.base import Extent
+from bnnrt.backends.source import Define, KernelSource
+from bnnrt.graph import Node
+from bnnrt.ops import (
+    Arithmetic,
+    ArithmeticKind,
+    BinaryConv,
+    BinaryDense,
+    BitPool,
+    Domain,
+    Op,
+    Threshold,
+    ToFloat,
+    Window,
+)
+from bnnrt.variants.base import C_LANGUAGES, LaunchSpec, Site, StepCode, Variant, fits, window_defines
+
+__all__ = ["TILE_VARIANTS", "lane_row", "limits_of"]
+
+Array = npt.NDArray[Any]
+
+_LANES = packing.WORD_BITS
+_DEFAULT = frozenset({"default"})
+# Results (pooled pixels) that a group computes, the largest first: there should be groups for all multiprocessors.
+_TILES = ((8, 8), (4, 8), (4, 4), (2, 4), (2, 2))
+_GROUPS_A_MULTIPROCESSOR = 2
+_MOST_ROWS = 8
+# Accumulators that a thread has at once share the weights that it reads.
+_ACCUMULATORS = 4
+# Weights of a channel that stay in registers.
+_KEPT_WORDS = 36
+# Fewer channels than this are packed into patches without gaps; above, a tap's words are hardly emptier.
+_FEW_CHANNELS = 16
+_IMAGES = (8, 4, 2, 1)
+_DENSE_ROWS = (32, 16, 8, 4, 2, 1)
+
+
+def _conv_node(site: Site) -> Node:
+    return next(node for node in site.nodes if isinstance(node.op, BinaryConv))
+
+
+def _conv(site: Site) -> BinaryConv:
+    op = _conv_node(site).op
+    assert isinstance(op, BinaryConv)
+    return op
+
+
+def _thresholds(site: Site) -> Node | None:
+    """The node that makes bits of the accumulators."""
+    following = site.nodes[site.nodes.index(_conv_node(site)) + 1 :]
+    return following[0] if following else None
+
+
+def _pool(site: Site) -> Window:
+    """The pooling at the end of the chain; one pixel where there is none."""
+    op = site.nodes[-1].op
+    return op.window if isinstance(op, BitPool) else Window((1, 1))
+
+
+def _is_patch(site: Site) -> bool:
+    return site.type(_conv_node(site).inputs[0]).channels <= _FEW_CHANNELS
+
+
+def limits_of(threshold: Array, base: Array) -> Array:
+    """The largest count of differing bits at which ``base - 2 differing >= threshold``; -1 where there is none.
+
+    Args:
+        threshold: int32 [O]. base: int64 [..., O], the accumulator where nothing differs.
+    """
+    most: Array = (base - threshold.astype(np.int64)) // 2
+    return np.clip(most, -1, np.iinfo(np.int32).max).astype(np.int32)
+
+
+def _border_classes(window: Window, length: int, out_length: int, axis: int) -> tuple[Array, list[Array]]:
+    """Which border class each output row or column belongs to, and for each class the taps inside the image.
+
+    Returns:
+        int32 [out_length], and bool [kernel] for each class.
+    """
+    firsts = np.arange(out_length) * window.strides[axis] - window.pads[axis]
+    seen = firsts[:, None] + np.arange(window.kernel[axis]) * window.dilations[axis]
+    inside = (seen >= 0) & (seen < length)
+    classes, numbers = np.unique(inside, axis=0, return_inverse=True)
+    return numbers.reshape(-1).astype(np.int32), list(classes)
+
+
+def _bases(op: BinaryConv, bits: Array, x: tuple[int, ...], acc: tuple[int, ...]) -> tuple[Array, Array, int]:
+    """The accumulator where nothing inside the image differs, if the kernel sees bit 0 outside it.
+
+    Args:
+        bits: weights bool [O, kh, kw, C]. x, acc: shapes [N, H, W, C] and [N, OH, OW, O].
+
+    Returns:
+        int64 [classes, O]; int32 [OH + OW], the class of each row and column; classes of a column, 0 where the border
+        is no different from the rest.
+    """
+    outputs, _, _, channels = bits.shape
+    if op.pad_value != 0 or not any(op.window.pads):
+        return np.full((1, outputs), op.window.taps * channels, dtype=np.int64), np.zeros(1, dtype=np.int32), 0
+    rows, row_taps = _border_classes(op.window, x[1], acc[1], 0)
+    columns, column_taps = _border_classes(op.window, x[2], acc[2], 1)
+    ones = bits.sum(axis=3, dtype=np.int64)  # a tap outside counts these as differing
+    bases = []
+    for row in row_taps:
+        for column in column_taps:
+            inside = row[:, None] & column
+            bases.append(int(inside.sum()) * channels + 2 * ones[:, ~inside].sum(axis=1))
+    return np.array(bases), np.concatenate([rows, columns]), len(column_taps)
+
+
+def _by_lane(words: Array) -> Array:
+    """uint32 [O, K] as [output words, K, lanes]: neighbouring lanes read neighbouring words."""
+    out_words = packing.words_for(len(words))
+    padded = np.zeros((out_words * _LANES, words.shape[1]), dtype=words.dtype)
+    padded[: len(words)] = words
+    return np.ascontiguousarray(padded.reshape(out_words, _LANES, -1).swapaxes(1, 2))
+
+
+def lane_row(values: Array, fill: int) -> Array:
+    """int32 [..., O] with the last axis filled up to whole output words."""
+    out = np.full((*values.shape[:-1], packing.words_for(values.shape[-1]) * _LANES), fill, dtype=np.int32)
+    out[..., : values.shape[-1]] = values
+    return out
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """How a group shares the work: results, the image under them, and what a work-item does at once."""
+
+    height: int
+    width: int
+    halo_height: int
+    halo_width: int
+    words: int
+    inner: int
+    span: int
+    rows: int
+    local_bytes: int
+
+    @property
+    def defines(self) -> dict[str, Define]:
+        return {
+            "TILE_H": self.height,
+            "TILE_W": self.width,
+            "HALO_H": self.halo_height,
+            "HALO_W": self.halo_width,
+            "WORDS": self.words,
+            "INNER": self.inner,
+            "SPAN": self.span,
+            "ROWS": self.rows,
+        }
+
+
+def _make_tile(site: Site, most_height: int, most_width: int) -> _Tile:
+    window, pool = _conv(site).window, _pool(site).kernel
+    x, out = site.type(_conv_node(site).inputs[0]), site.type(site.output).with_batch(1)
+    height, width = min(most_height, out[1]), min(most_width, out[2])
+    halo_height, halo_width = (
+        (size * pool[axis] - 1) * window.strides[axis] + window.dilations[axis] * (window.kernel[axis] - 1) + 1
+        for axis, size in enumerate((height, width))
+    )
+    words = packing.words_for(x.channels)
+    inner = packing.words_for(window.taps * x.channels) if _is_patch(site) else window.taps * words
+    span = max(1, _ACCUMULATORS // prod(pool))
+    if height * width % span:
+        span = 1
+    kept = halo_height * halo_width * words
+    if _is_patch(site):
+        kept += height * width * prod(pool) * inner
+    # Where work-items cannot vote, their bits meet in local memory.
+    votes = height * width * _LANES if _thresholds(site) else 0
+    rows = min(_MOST_ROWS, height * width // span)
+    return _Tile(height, width, halo_height, halo_width, words, inner, span, rows, 4 * kept + votes)
+
+
+def _groups(site: Site, tile: _Tile) -> Extent:
+    _, height, width, channels = site.type(site.output).with_batch(1)
+    return (-(-height // tile.height) * -(-width // tile.width), packing.words_for(channels), site.batch)
+
+
+def _tile(site: Site) -> _Tile | None:
+    """The largest tile that leaves no multiprocessor idle, or the smallest that fits, or None."""
+    tiles = [_make_tile(site, *size) for size in _TILES]
+    fitting = [tile for tile in tiles if fits(site.device, (_LANES, tile.rows, 1), tile.local_bytes)]
+    wanted = _GROUPS_A_MULTIPROCESSOR * site.device.compute_units
+    enough = [tile for tile in fitting if prod(_groups(site, tile)) >= wanted]
+    return next(iter(enough), fitting[-1] if fitting else None)
+
+
+def _conv_fits(site: Site) -> str | None:
+    if _conv(site).groups > 1:
+        return "made for one group"
+    if _pool(site) != Window(_pool(site).kernel, strides=_pool(site).kernel):
+        return "pools overlap, or are apart or padded"
+    if prod(_pool(site).kernel) > 4 * _ACCUMULATORS:
+        return "a pool has more accumulators than a thread"
+    if isinstance(site.node.op, Threshold):
+        x = site.type(site.node.inputs[0])
+        if x.domain is not Domain.UINT8 or x.channels > packing.WORD_BITS:
+            return "made for pixels of up to 32 channels"
+    if _tile(site) is None:
+        return "a tile is too large for a work-group or its local memory"
+    return None
+
+
+def _conv_tile(site: Site) -> StepCode:
+    node, op, tile = _conv_node(site), _conv(site), _tile(site)
+    assert tile is not None  # _conv_fits
+    x, acc = site.type(node.inputs[0]), site.type(node.outputs[0])
+    out = site.type(site.output).with_batch(1)
+    weights, classes, limits, unread = (f"{site.output}:{part}" for part in ("weights", "classes", "limits", "weights"))
+    bits = site.constant(node.inputs[1]).unpacked()
+    rows = packing.pack(bits.reshape(len(bits), -1) if _is_patch(site) else bits).reshape(len(bits), -1)
+    bases, borders, column_classes = _bases(op, bits, x.with_batch(1), acc.with_batch(1))
+    constants: dict[str, Array] = {weights: _by_lane(rows), classes: borders}
+
+    thresholds, falling, minimum = _thresholds(site), unread, unread
+    if thresholds is None:
+        constants[limits] = lane_row(bases, 0)
+    else:
+        falling = thresholds.inputs[2]
+        constants[limits] = lane_row(limits_of(site.constant(thresholds.inputs[1]).data, bases), -1)
+        if isinstance(site.nodes[-1].op, BitPool):
+            minimum = site.nodes[-1].inputs[1]
+        else:
+            minimum = f"{site.output}:minimum"
+            constants[minimum] = np.zeros(packing.words_for(acc.channels), dtype=np.uint32)
+    pixels = isinstance(site.node.op, Threshold)
+    tail = x.channels % packing.WORD_BITS
+    outside = -1 if op.pad_value > 0 else 0
+    source = KernelSource.of(
+        "common/conv_tile.h",
+        **window_defines(op.window, x, acc),
+        **tile.defines,
+        CHANNELS=x.channels,
+        OUTPUTS=acc.channels,
+        OUT_WORDS=packing.words_for(acc.channels),
+        POOL_H=_pool(site).kernel[0],
+        POOL_W=_pool(site).kernel[1],
+        RESULT_HEIGHT=out[1],
+        RESULT_WIDTH=out[2],
+        PIXELS=int(pixels),
+        PATCH=int(_is_patch(site)),
+        PAD_MASK=outside,
+        PAD_MASK_LAST=outside & (1 << tail) - 1 if tail else outside,
+        COLUMN_CLASSES=column_classes,
+        IN_REGISTERS=int(tile.inner <= _KEPT_WORDS),
+        BITS=int(thresholds is not None),
+        RESULT="int" if thresholds is None else "uint",
+    )
+    levels = site.node.inputs[1:] if pixels else (classes, unread)
+    args = (site.node.inputs[0], *levels, weights, classes, limits, falling, minimum, site.output)
+    groups, items = _groups(site, tile), (_LANES, tile.rows, 1)
+    return StepCode((LaunchSpec("conv_tile", source, args, groups, items, tile.local_bytes),), constants)
+
+
+# Dense layers
+
+
+def _dense_shape(site: Site) -> tuple[int, int] | None:
+    """Images and rows of a group, or None where the device has no groups of 32 work-items."""
+    x, out = site.type(site.node.inputs[0]), site.type(site.nodes[0].outputs[0])
+    words, out_words = packing.words_for(x.channels), packing.words_for(out.channels)
+    images = next(n for n in _IMAGES if n == 1 or out_words * -(-site.batch // n) >= site.device.compute_units)
+    for rows in _DENSE_ROWS:
+        if rows <= words and fits(site.device, (_LANES, rows, 1), _dense_local(images, rows)):
+            return images, rows
+    return None
+
+
+def _dense_local(images: int, rows: int) -> int:
+    return (4 * rows + 1) * images * _LANES
+
+
+def _dense_fits(site: Site) -> str | None:
+    if _dense_shape(site) is None:
+        return f"{_LANES} work-items are more than a work-group, or its local memory, holds"
+    last = site.nodes[-1]
+    if isinstance(last.op, Arithmetic):
+        if last.op.kind is not ArithmeticKind.MUL or last.inputs[1] not in site.graph.constants:
+            return "made for a product with a constant"
+        if site.type(last.inputs[1]).shape not in ((1,), (site.type(site.output).channels,)):
+            return "the constant is no factor a channel"
+    return None
+
+
+def _dense_tile(site: Site) -> StepCode:
+    x, acc = site.type(site.node.inputs[0]), site.type(site.node.outputs[0])
+    shape = _dense_shape(site)
+    assert shape is not None  # _dense_fits
+    images, rows = shape
+    words, out_words = packing.words_for(x.channels), packing.words_for(acc.channels)
+    name, last = site.output, site.nodes[-1]
+    stored = site.constant(site.node.inputs[1]).data
+    constants: dict[str, Array] = {f"{name}:weights": _by_lane(stored)}
+    limits, falling, factors = f"{name}:limits", f"{name}:weights", f"{name}:factors"  # of another kind: not read
+    kind, result, number = 0, "int", 1
+    if isinstance(last.op, Threshold):
+        kind, result = 1, "uint"
+        falling = last.inputs[2]
+        most = limits_of(site.constant(last.inputs[1]).data, np.full(acc.channels, x.channels, dtype=np.int64))
+        constants[limits] = lane_row(most, -1)
+    elif isinstance(last.op, Arithmetic):
+        kind, result = 2, "float"
+        factors, number = last.inputs[1], site.type(last.inputs[1]).channels
+    if kind != 1:
+        constants[limits] = np.zeros(1, dtype=np.int32)
+    if kind != 2:
+        constants[factors] = np.zeros(1, dtype=np.float32)
+    source = KernelSource.of(
+        "common/dense_tile.h",
+        WORDS=words,
+        OUTPUTS=acc.channels,
+        OUT_WORDS=out_words,
+        LENGTH=x.channels,
+        ROWS=rows,
+        IMAGES=images,
+        RESULT_KIND=kind,
+        RESULT=result,
+        FACTORS=number,
+    )
+    args = (site.node.inputs[0], f"{name}:weights", limits, falling, factors, site.output, site.batch)
+    launch = LaunchSpec(
+        "dense_tile",
+        source,
+        args,
+        (out_words, -(-site.batch // images), 1),
+        (_LANES, rows, 1),
+        local_bytes=_dense_local(images, rows),
+    )
+    return StepCode((launch,), constants)
+
+
+_CONV_CHAINS: tuple[tuple[type[Op], ...], ...] = (
+    (Threshold, BinaryConv, Threshold, BitPool),
+    (Threshold, BinaryConv, Threshold),
+    (BinaryConv, Threshold, BitPool),
+    (BinaryConv, Threshold),
+    (BinaryConv,),
+)
+_DENSE_CHAINS: tuple[tuple[type[Op], ...], ...] = (
+    (BinaryDense, Threshold),
+    (BinaryDense, ToFloat, Arithmetic),
+    (BinaryDense,),
+)
+
+TILE_VARIANTS: tuple[Variant, ...] = (
+    *(Variant("conv_tile", ops, C_LANGUAGES, _conv_tile, _conv_fits, _DEFAULT, staged=True) for ops in _CONV_CHAINS),
+    *(
+        Variant("dense_tile", ops, C_LANGUAGES, _dense_tile, _dense_fits, _DEFAULT, staged=True)
+        for ops in _DENSE_CHAINS
+    ),
+)
