@@ -72,8 +72,8 @@ class Speedup:
 def compare(a: Document, b: Document) -> list[Row]:
     """Rows for all results, then all peers, of both documents: in the order of ``a``, then what only ``b`` has."""
     return [
-        *_rows(_by_key(a.results, _result_key), _by_key(b.results, _result_key)),
-        *_rows(_by_key(a.peers, _peer_key), _by_key(b.peers, _peer_key)),
+        *_rows(_by_key(a.results, _record_key), _by_key(b.results, _record_key)),
+        *_rows(_by_key(a.peers, _record_key), _by_key(b.peers, _record_key)),
     ]
 
 
@@ -113,12 +113,10 @@ def _stem(record: Record) -> str:
     return PurePath(record.bundle if isinstance(record, Result) else record.model).stem
 
 
-def _result_key(r: Result) -> Key:
+def _record_key(r: Record) -> Key:
+    if isinstance(r, Peer):
+        return (r.peer, r.model, r.configuration, str(r.batch))
     return (r.bundle, r.backend, str(r.batch), r.variants, r.role)
-
-
-def _peer_key(p: Peer) -> Key:
-    return (p.peer, p.model, p.configuration, str(p.batch))
 
 
 def _kernel_key(k: Kernel) -> Key:
