@@ -130,9 +130,9 @@ def _peers(rng: np.random.Generator, batch: int, gpu: bool) -> list[Peer]:
             Peer(
                 peer="onnxruntime",
                 model="float.onnx",
-                device="CPU",
+                device="cpu",
                 batch=batch,
-                configuration=f"CPU {threads}",
+                configuration=f"CPU, {threads}",
                 first_to_last_us=None,
                 kernels_sum_us=None,
                 events_sum_us=None,
