@@ -23,7 +23,20 @@ __all__ = ["Plots", "clean", "digits", "duration", "quantity"]
 Axes = Any  # matplotlib is optional
 
 _WIDTH = 8.6  # inches
-_COLOURS = ("#3366aa", "#dd7722", "#339966", "#bb3344", "#8866bb", "#11a0b0", "#aa7733", "#cc6699", "#7f9f3f")
+_COLOURS = (
+    "#3366aa",
+    "#dd7722",
+    "#339966",
+    "#bb3344",
+    "#8866bb",
+    "#11a0b0",
+    "#aa7733",
+    "#cc6699",
+    "#7f9f3f",
+    "#445577",
+    "#b59b00",
+    "#55bbee",
+)
 _REST = "#c4c9d0"
 _MARKERS = "os^Dv<>PX*"
 _FIGURE_NAMES = {"host_us": "host, array to array", "first_to_last_us": "first to last kernel", "replay_us": "replay"}
@@ -40,6 +53,7 @@ _STYLE = {
     "font.sans-serif": ["DejaVu Sans", "Arial", "Helvetica"],
     "font.size": 9,
     "grid.color": "#e4e7eb",
+    "lines.linewidth": 1.4,
     "legend.fontsize": 8,
     "legend.frameon": False,
     "svg.fonttype": "none",
@@ -207,11 +221,13 @@ class Plots:
 
     def _lines(self, axes: Axes, values: Sequence[tuple[Result | Peer, float]], shown: Callable[[float], str]) -> None:
         series: dict[str, list[tuple[int, float]]] = {}
+        peers = {series_name(self._document, r) for r, _ in values if isinstance(r, Peer)}
         for record, value in values:
             series.setdefault(series_name(self._document, record), []).append((record.batch, value))
         for name, points in series.items():
             x, y = zip(*sorted(points), strict=True)
-            style = {"color": self._series[name], "marker": self._marker(name), "markersize": 4, "linewidth": 1.4}
+            line = "--" if name in peers else "-"
+            style = {"color": self._series[name], "marker": self._marker(name), "markersize": 4, "linestyle": line}
             axes.plot(x, y, label=_literal(_short(name)), **style)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
