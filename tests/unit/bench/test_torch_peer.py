@@ -327,15 +327,23 @@ def test_a_device_that_is_not_there() -> None:
         torch_peer.measure(graph, feeds, expected, "small.onnx", device="cuda:99")
 
 
-def test_settings_are_as_they_were() -> None:
+@pytest.mark.parametrize("precision", torch_peer._PRECISIONS, ids=lambda p: p.name)
+def test_settings_are_as_they_were(precision: torch_peer._Precision) -> None:
     torch = pytest.importorskip("torch")
-    graph, feeds, expected = network()
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
 
-    def settings() -> tuple[object, ...]:
-        return torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32
+    def settings() -> tuple[bool, ...]:
+        return cudnn.enabled, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
+
+    def measured() -> None:
+        with torch_peer._settings(torch, precision, "cpu"):
+            assert settings() == (True, True, precision.tf32, precision.tf32)
+            raise KeyError
 
     before = settings()
-    torch_peer.measure(graph, feeds, expected, "small.onnx", device="cpu", runs=2)
+    assert before[0]
+    with pytest.raises(KeyError):
+        measured()
     assert settings() == before
 
 
@@ -364,7 +372,7 @@ def test_a_network_on_a_gpu() -> None:
         for mode in ("eager", "graph")
     ]
     assert [p.configuration for p in peers] == names
-    assert len(notes) == 4  # TF32 and fp16 say how far they are off
+    assert len(notes) == 8  # TF32 and fp16 say how far they are off
     assert sum(p.best for p in peers) == 1
     for p in peers:
         assert p.checked
