@@ -86,15 +86,19 @@ class TorchNetwork:
         self._format = torch.channels_last if channels_last else torch.contiguous_format
         self._consumers = graph.consumers()
         self._constants: dict[str, Tensor] = {}
+        self._entries = {name: self._entry(name) for name in graph.inputs}
         self._plus, self._minus = self._vector(np.float32(1)), self._vector(np.float32(-1))
         self.steps = tuple(self._steps())
         self._dead = self._last_reads()
 
-    def feed(self, array: Array) -> Array:
+    def feed(self, name: str, array: Array) -> Array:
         """A feed of the graph as a user of PyTorch would hold it on the host: in the layout and type that it runs in.
 
         Pixels stay uint8.
         """
+        transpose = self._entries[name]
+        if transpose is not None and isinstance(transpose.op, Transpose):
+            array = array.transpose(transpose.op.perm)
         if array.dtype != np.uint8:
             half = self._dtype == self._torch.float16
             with np.errstate(over="ignore"):  # to infinity, as on the device
@@ -113,7 +117,7 @@ class TorchNetwork:
 
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """The outputs in the graph's order, from its inputs in their order."""
-        values = {**self._constants, **dict(zip(self._graph.inputs, inputs, strict=True))}
+        values = self._given(inputs)
         for step, dead in zip(self.steps, self._dead, strict=True):
             values[step.output] = step.function(*[values[name] for name in step.inputs])
             for name in dead:
@@ -122,13 +126,18 @@ class TorchNetwork:
 
     def calls(self, inputs: Sequence[Tensor]) -> list[tuple[Step, list[Tensor], Tensor]]:
         """Each step with the tensors that it reads and the one that it gives."""
-        values = {**self._constants, **dict(zip(self._graph.inputs, inputs, strict=True))}
+        values = self._given(inputs)
         calls = []
         for step in self.steps:
             operands = [values[name] for name in step.inputs]
             values[step.output] = step.function(*operands)
             calls.append((step, operands, values[step.output]))
         return calls
+
+    def _given(self, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Constants and inputs by the names by which steps read them."""
+        names = [name if transpose is None else transpose.outputs[0] for name, transpose in self._entries.items()]
+        return {**self._constants, **dict(zip(names, inputs, strict=True))}
 
     def arrays(self, outputs: Sequence[Tensor]) -> dict[str, Array]:
         """Outputs by name, in the graph's own layout."""
@@ -137,9 +146,15 @@ class TorchNetwork:
 
     # Which steps there are
 
+    def _entry(self, name: str) -> Node | None:
+        """The node that only transposes an input, as models do that take NCHW: the host gives the input so."""
+        readers = self._consumers.get(name, [])
+        alone = len(readers) == 1 and isinstance(readers[0].op, Transpose) and name not in self._graph.outputs
+        return readers[0] if alone else None
+
     def _steps(self) -> list[Step]:
         steps: list[Step] = []
-        folded: set[str] = set()
+        folded = {transpose.outputs[0] for transpose in self._entries.values() if transpose is not None}
         for node in self._graph.nodes:
             if node.outputs[0] in folded:
                 continue
@@ -459,7 +474,7 @@ class TorchNetwork:
     def _transpose(self, node: Node) -> Function:
         assert isinstance(node.op, Transpose)
         perm = node.op.perm
-        return lambda x: self._image(self._nhwc(x).permute(perm).contiguous())
+        return lambda x: self._image(self._nhwc(x).permute(perm))
 
     def _reshape(self, node: Node) -> Function:
         assert isinstance(node.op, Reshape)

@@ -90,7 +90,7 @@ def measure(
                 with _settings(torch, precision, device), torch.inference_mode():
                     dtype = getattr(torch, precision.dtype)
                     network = TorchNetwork(torch, graph, device, dtype, channels_last=layout == "channels_last")
-                    hosted = [network.feed(feeds[key]) for key in graph.inputs]
+                    hosted = [network.feed(key, feeds[key]) for key in graph.inputs]
                     for mode, run in (("eager", _eager), ("graph", _as_graph)) if cuda else (("eager", _eager),):
                         figures, outputs = run(torch, network, hosted, runs)
                         apart = deviation(outputs, expected)
