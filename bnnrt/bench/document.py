@@ -142,7 +142,8 @@ class Result:
     """One bundle on one backend at one batch size.
 
     ``backend`` is as it was asked for and ``device`` the id of what it opened. ``role`` is ``binary``, or ``baseline``
-    for the full-precision model. ``checked``: this run's outputs equal the numpy backend's bit for bit.
+    for the full-precision model. ``checked``: this run's outputs equal the numpy backend's bit for bit. ``replay_us``
+    is the mean of many replays back to back; ``single_replay_us`` one by itself, until the host knows of its end.
     """
 
     bundle: str
@@ -161,6 +162,7 @@ class Result:
     checked: bool
     arena_bytes: int
     constants_bytes: int
+    single_replay_us: Figure | None = None
 
 
 @dataclass(frozen=True)

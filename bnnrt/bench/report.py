@@ -23,6 +23,7 @@ _TITLES = {
     "events_sum_us": "sum of events",
     "event_floor_us": "event of an empty kernel",
     "replay_us": "replay",
+    "single_replay_us": "a single replay",
     "host_us": "host",
 }
 _MEANINGS = (
@@ -369,15 +370,15 @@ def _results(document: Document) -> list[str]:
     return parts
 
 
-def _figures(record: Record) -> str:
+def _figures(result: Result) -> str:
     rows = []
-    for name in FIGURES:
-        figure: Figure | None = getattr(record, name)
+    for name, title in _TITLES.items():
+        figure: Figure | None = getattr(result, name)
         cells = [_NOTHING] * 5
         if figure is not None:
             values = (figure.median, figure.p10, figure.p90, figure.mean)
             cells = [*(_time(v) for v in values), str(len(figure.samples))]
-        rows.append(("", [_TITLES[name], *cells]))
+        rows.append(("", [title, *cells]))
     return _table(("figure", "median", "p10", "p90", "mean", "samples"), rows, 1)
 
 

@@ -55,6 +55,7 @@ Array = npt.NDArray[Any]
 Tensor = Any  # torch.Tensor; PyTorch is optional
 Function = Callable[..., Tensor]
 
+_AFFINE = (ArithmeticKind.ADD, ArithmeticKind.SUB, ArithmeticKind.MUL, ArithmeticKind.DIV)
 _IMAGE = 4  # dimensions of a tensor that PyTorch holds as NCHW
 
 
@@ -206,7 +207,7 @@ class TorchNetwork:
         """Whether ``node`` is x times a constant plus a constant, a channel."""
         if isinstance(node.op, ToFloat):
             return self._graph.types[x].domain is Domain.INT32
-        if not isinstance(node.op, Arithmetic) or len(self._graph.types[x].shape) == 1:
+        if not isinstance(node.op, Arithmetic) or node.op.kind not in _AFFINE or len(self._graph.types[x].shape) == 1:
             return False
         others = [name for name in node.inputs if name != x]
         if len(others) != 1 or others[0] not in self._graph.constants:
@@ -460,12 +461,15 @@ class TorchNetwork:
 
     def _arithmetic(self, node: Node) -> Function:
         assert isinstance(node.op, Arithmetic)
-        function = {
+        kinds = {
             ArithmeticKind.ADD: self._torch.add,
             ArithmeticKind.SUB: self._torch.sub,
             ArithmeticKind.MUL: self._torch.mul,
             ArithmeticKind.DIV: self._torch.div,
-        }[node.op.kind]
+        }
+        function = kinds.get(node.op.kind)
+        if function is None:
+            raise InputError(f"{node.op.kind.value} has no counterpart in PyTorch here", node.name)
         if len(self._graph.types[node.outputs[0]].shape) != _IMAGE:
             return lambda a, b: function(a, b)
         # A vector goes along the channels.

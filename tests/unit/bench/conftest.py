@@ -94,6 +94,7 @@ def _result(
         checked=backend != "numpy",
         arena_bytes=310_000 * batch,
         constants_bytes=270_000,
+        single_replay_us=_figure(rng, total * 1.1 + 9, 20) if backend == "cuda" else None,
     )
 
 

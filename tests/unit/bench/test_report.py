@@ -123,6 +123,7 @@ def test_results_without_any_figure(make_document: Make, tmp_path: Path) -> None
                 replace(k, us=None, event_us=None, share=None, grid=None, block=None, fraction_of_copy=None)
                 for k in r.kernels
             ),
+            single_replay_us=None,
             **dict.fromkeys(FIGURES),
         )
         for r in document.results
