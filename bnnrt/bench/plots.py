@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,6 +23,7 @@ __all__ = ["Plots", "clean", "digits", "duration", "quantity"]
 Axes = Any  # matplotlib is optional
 
 _WIDTH = 8.6  # inches
+_LEGEND_LETTERS = 105  # that fit side by side
 _COLOURS = (
     "#3366aa",
     "#dd7722",
@@ -129,7 +130,7 @@ class Plots:
         timed = [r for r in results if any(k.us for k in r.kernels)]
         if not timed:
             return ""
-        with self._drawing(0.34 * len(timed) + 1.5) as (figure, svg):
+        with self._drawing(0.34 * len(timed) + 1.0) as (figure, svg):
             axes = figure.subplots()
             for row, result in enumerate(timed):
                 whole, left, rest = sum(k.us or 0 for k in result.kernels), 0.0, 0.0
@@ -158,7 +159,7 @@ class Plots:
             patches = [self._patch(colour, _short(layer, 24)) for layer, colour in self._layers.items()]
             if any(clean(k.layer) not in self._layers for r in timed for k in r.kernels):
                 patches.append(self._patch(_REST, "all other layers"))
-            figure.legend(handles=patches, loc="outside lower center", ncols=5)
+            _legend(figure, {patch.get_label(): patch for patch in patches})
         return svg()
 
     def _patch(self, colour: str, label: str) -> Any:
@@ -201,7 +202,7 @@ class Plots:
             return ""
         lines = len({r.batch for _, values in panels for r, _ in values}) > 1
         rows = [1.0 if lines else max(1, len(values)) for _, values in panels]
-        height = 3.0 * len(panels) + 0.8 if lines else 0.3 * sum(rows) + 0.9 * len(panels)
+        height = 3.0 * len(panels) if lines else 0.3 * sum(rows) + 0.9 * len(panels)
         with self._drawing(height) as (figure, svg):
             grid = figure.subplots(
                 len(panels), 1, squeeze=False, height_ratios=[r + (0 if lines else 1.5) for r in rows]
@@ -216,7 +217,7 @@ class Plots:
                 for axes in grid[:, 0]:
                     for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                         handles.setdefault(label, handle)
-                figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3)
+                _legend(figure, handles)
         return svg()
 
     def _lines(self, axes: Axes, values: Sequence[tuple[Result | Peer, float]], shown: Callable[[float], str]) -> None:
@@ -279,7 +280,7 @@ class Plots:
         ]
         if limits is None or not points:
             return ""
-        with self._drawing(4.4) as (figure, svg):
+        with self._drawing(4.2) as (figure, svg):
             axes = figure.subplots()
             axes.set_xscale("log")
             axes.set_yscale("log")
@@ -295,7 +296,7 @@ class Plots:
             axes.set_ylabel("binary operations a second")
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.yaxis.set_major_formatter(_tick(lambda value: quantity(value, "")))
-            figure.legend(loc="outside lower center", ncols=5)
+            _legend(figure, dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)))
         return svg()
 
     def _roof(self, axes: Axes, limits: Limits, low: float, high: float) -> None:
@@ -329,7 +330,7 @@ class Plots:
         panels = [name for name in ("host_us", "first_to_last_us") if _has(self._binary, name, least=8)]
         if not panels:
             return ""
-        with self._drawing(3.2) as (figure, svg):
+        with self._drawing(3.0) as (figure, svg):
             grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)
             handles: dict[str, Any] = {}
             for name, axes in zip(panels, grid[0], strict=True):
@@ -348,7 +349,7 @@ class Plots:
                 axes.set_title(_FIGURE_NAMES[name])
                 axes.set_xlabel("time over the median")
             grid[0][0].set_ylabel("% of samples below")
-            figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3)
+            _legend(figure, handles)
         return svg()
 
     @contextmanager
@@ -387,6 +388,14 @@ def _short(name: str, longest: int = 34) -> str:
     """A name that fits; what differs between layers is mostly its end."""
     head = longest // 3
     return name if len(name) <= longest else f"{name[:head]}…{name[head + 1 - longest :]}"
+
+
+def _legend(figure: Any, handles: Mapping[str, Any]) -> None:
+    """A legend below the axes, in as many columns as its labels leave room for; the figure grows by its rows."""
+    longest = max(map(len, handles), default=0)
+    columns = max(1, min(5, _LEGEND_LETTERS // (longest + 7)))
+    figure.set_figheight(figure.get_figheight() + 0.17 * -(-len(handles) // columns))
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns)
 
 
 def _literal(label: str) -> str:
