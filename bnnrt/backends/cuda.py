@@ -182,6 +182,7 @@ class CudaBackend(Backend):
         self._modules: dict[KernelSource, Any] = {}
         self._cache = default_cache()
         self._lock = threading.RLock()
+        self._depth = 0  # of `current` in the thread that holds the lock
         self._check_compiler()
         try:
             self._architecture = "sm_{}{}".format(*cuda.Device(self.index).compute_capability())
@@ -206,12 +207,14 @@ class CudaBackend(Backend):
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """The context, current in this thread; CUDA's errors as ours."""
+        """The context, current in this thread, which nobody else uses meanwhile; CUDA's errors as ours."""
         with self._lock, self._errors():
             self._context.push()
+            self._depth += 1
             try:
                 yield
             finally:
+                self._depth -= 1
                 cuda.Context.pop()
 
     @contextmanager
@@ -338,8 +341,12 @@ class CudaBackend(Backend):
         return partial(self._enqueue, kernel, grid, block, tuple(int(a) for a in args))
 
     def _enqueue(self, kernel: Kernel, grid: Extent, block: Extent, args: tuple[int, ...]) -> None:
-        with self.current():
-            kernel.prepared_async_call(grid, block, self._stream, *args)
+        with self._lock:
+            if self._depth:  # of many launches only the first one makes the context current
+                kernel.prepared_async_call(grid, block, self._stream, *args)
+            else:
+                with self.current():
+                    kernel.prepared_async_call(grid, block, self._stream, *args)
 
     def sequence(self, launches: Sequence[Launch]) -> Launch:
         if not driver.AVAILABLE or len(launches) < 2:

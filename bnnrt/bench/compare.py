@@ -81,8 +81,10 @@ def speedups(document: Document) -> Iterator[Speedup]:
     """Each binary result beside the fastest baseline on its backend, and beside the fastest of each peer.
 
     Results and peers belong together if the document has one binary bundle, or else if their files' names without the
-    suffix are equal. Peers whose outputs were wrong do not count.
+    suffix are equal. Peers whose outputs were wrong do not count, nor peers on another of the devices that were
+    measured.
     """
+    names = {key: device.name for key, device in document.environment.devices.items()}
     binary = [r for r in document.results if r.role != "baseline"]
     alone = len({r.bundle for r in binary}) == 1
     for result in binary:
@@ -91,7 +93,8 @@ def speedups(document: Document) -> Iterator[Speedup]:
             if r.role == "baseline" and (r.backend, r.device, r.batch) == (result.backend, result.device, result.batch):
                 groups.setdefault(("baseline",), []).append(r)
         for p in document.peers:
-            if p.checked and p.batch == result.batch:
+            elsewhere = p.device in names and names[p.device] != names.get(result.device)
+            if p.checked and p.batch == result.batch and not elsewhere:
                 groups.setdefault((p.peer, p.device), []).append(p)
         for others in groups.values():
             mine = [o for o in others if alone or _stem(o) == _stem(result)]

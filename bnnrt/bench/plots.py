@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,12 +18,26 @@ from bnnrt.bench.compare import speedups
 from bnnrt.bench.document import Document, Figure, Kernel, Limits, Peer, Result
 from bnnrt.errors import InputError
 
-__all__ = ["Plots", "clean", "duration", "quantity"]
+__all__ = ["Plots", "clean", "digits", "duration", "quantity"]
 
 Axes = Any  # matplotlib is optional
 
 _WIDTH = 8.6  # inches
-_COLOURS = ("#3366aa", "#dd7722", "#339966", "#bb3344", "#8866bb", "#11a0b0", "#aa7733", "#cc6699", "#7f9f3f")
+_LEGEND_LETTERS = 105  # that fit side by side
+_COLOURS = (
+    "#3366aa",
+    "#dd7722",
+    "#339966",
+    "#bb3344",
+    "#8866bb",
+    "#11a0b0",
+    "#aa7733",
+    "#cc6699",
+    "#7f9f3f",
+    "#445577",
+    "#b59b00",
+    "#55bbee",
+)
 _REST = "#c4c9d0"
 _MARKERS = "os^Dv<>PX*"
 _FIGURE_NAMES = {"host_us": "host, array to array", "first_to_last_us": "first to last kernel", "replay_us": "replay"}
@@ -40,6 +54,7 @@ _STYLE = {
     "font.sans-serif": ["DejaVu Sans", "Arial", "Helvetica"],
     "font.size": 9,
     "grid.color": "#e4e7eb",
+    "lines.linewidth": 1.4,
     "legend.fontsize": 8,
     "legend.frameon": False,
     "svg.fonttype": "none",
@@ -49,30 +64,38 @@ _STYLE = {
 
 
 def clean(text: str, longest: int = 120) -> str:
-    """A text from a file, without characters that a page cannot hold, and cut to a bearable length."""
+    """A text from a file, without characters that a page cannot hold, and not longer than is bearable."""
     shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+    return _short(shown, longest)
 
 
 def duration(us: float) -> str:
     """A time in the unit that suits it, to three digits."""
     for limit, unit, scale in ((1e3, "µs", 1.0), (1e6, "ms", 1e3)):
         if abs(us) < limit:
-            return f"{_digits(us / scale)} {unit}"
-    return f"{_digits(us / 1e6)} s"
+            return f"{digits(us / scale)} {unit}"
+    return f"{digits(us / 1e6)} s"
 
 
 def quantity(value: float, unit: str) -> str:
     """A number with a decimal prefix, to three digits."""
     for scale, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= scale:
-            return f"{_digits(value / scale)} {prefix}{unit}"
-    return f"{_digits(value)} {unit}"
+            return f"{digits(value / scale)} {prefix}{unit}"
+    return f"{digits(value)} {unit}"
 
 
-def _digits(value: float) -> str:
+def digits(value: float) -> str:
+    """A number to three digits."""
     size = abs(value)
-    return f"{value:.0f}" if size >= 99.95 else f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"
+    if size == 0 or size >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if size >= 9.995 else f"{value:.2f}" if size >= 0.995 else f"{value:.3g}"
+
+
+def _tick(shown: Callable[[float], str]) -> Callable[[float, object], str]:
+    """Labels of an axis: as values are shown, without zeros at the end of fractions."""
+    return lambda value, _: re.sub(r"(\.\d*?)0+(?!\d)", lambda m: m[1].rstrip("."), shown(value))
 
 
 class Plots:
@@ -97,7 +120,7 @@ class Plots:
         for result in document.results:
             whole = sum(k.us or 0 for k in result.kernels) or 1.0
             for kernel in result.kernels:
-                layer = clean(kernel.layer, 28)
+                layer = clean(kernel.layer)
                 totals[layer] = totals.get(layer, 0.0) + (kernel.us or 0) / whole
         largest = set(sorted(totals, key=lambda layer: -totals[layer])[: len(_COLOURS)])
         self._layers = dict(zip((layer for layer in totals if layer in largest), _COLOURS, strict=False))
@@ -107,13 +130,13 @@ class Plots:
         timed = [r for r in results if any(k.us for k in r.kernels)]
         if not timed:
             return ""
-        with self._drawing(0.34 * len(timed) + 1.5) as (figure, svg):
+        with self._drawing(0.34 * len(timed) + 1.0) as (figure, svg):
             axes = figure.subplots()
             for row, result in enumerate(timed):
                 whole, left, rest = sum(k.us or 0 for k in result.kernels), 0.0, 0.0
                 shares: dict[str, float] = {}
                 for kernel in result.kernels:
-                    layer = clean(kernel.layer, 28)
+                    layer = clean(kernel.layer)
                     share = 100 * (kernel.us or 0) / whole
                     if layer in self._layers:
                         shares[layer] = shares.get(layer, 0) + share
@@ -133,10 +156,10 @@ class Plots:
             axes.set_xlim(0, 100)
             axes.set_xlabel("share of the sum of kernels, % (sum at the right)")
             axes.grid(axis="y", visible=False)
-            patches = [self._patch(colour, layer) for layer, colour in self._layers.items()]
-            if any(clean(k.layer, 28) not in self._layers for r in timed for k in r.kernels):
+            patches = [self._patch(colour, _short(layer, 24)) for layer, colour in self._layers.items()]
+            if any(clean(k.layer) not in self._layers for r in timed for k in r.kernels):
                 patches.append(self._patch(_REST, "all other layers"))
-            figure.legend(handles=patches, loc="outside lower center", ncols=5)
+            _legend(figure, {patch.get_label(): patch for patch in patches})
         return svg()
 
     def _patch(self, colour: str, label: str) -> Any:
@@ -164,7 +187,7 @@ class Plots:
                 "the full-precision baseline" if isinstance(s.other, Result) else f"{s.other.peer}, {s.other.device}"
             )
             panels.setdefault(f"times faster than {clean(other, 60)}", []).append((s.result, s.ratio))
-        return self._by_batch(list(panels.items()), lambda ratio: f"{_digits(ratio)} times", reference=1.0)
+        return self._by_batch(list(panels.items()), digits, reference=1.0)
 
     def _by_batch(
         self,
@@ -179,7 +202,7 @@ class Plots:
             return ""
         lines = len({r.batch for _, values in panels for r, _ in values}) > 1
         rows = [1.0 if lines else max(1, len(values)) for _, values in panels]
-        height = 3.0 * len(panels) + 0.8 if lines else 0.3 * sum(rows) + 0.9 * len(panels)
+        height = 3.0 * len(panels) if lines else 0.3 * sum(rows) + 0.9 * len(panels)
         with self._drawing(height) as (figure, svg):
             grid = figure.subplots(
                 len(panels), 1, squeeze=False, height_ratios=[r + (0 if lines else 1.5) for r in rows]
@@ -194,16 +217,18 @@ class Plots:
                 for axes in grid[:, 0]:
                     for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                         handles.setdefault(label, handle)
-                figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3)
+                _legend(figure, handles)
         return svg()
 
     def _lines(self, axes: Axes, values: Sequence[tuple[Result | Peer, float]], shown: Callable[[float], str]) -> None:
         series: dict[str, list[tuple[int, float]]] = {}
+        peers = {series_name(self._document, r) for r, _ in values if isinstance(r, Peer)}
         for record, value in values:
             series.setdefault(series_name(self._document, record), []).append((record.batch, value))
         for name, points in series.items():
             x, y = zip(*sorted(points), strict=True)
-            style = {"color": self._series[name], "marker": self._marker(name), "markersize": 4, "linewidth": 1.4}
+            line = "--" if name in peers else "-"
+            style = {"color": self._series[name], "marker": self._marker(name), "markersize": 4, "linestyle": line}
             axes.plot(x, y, label=_literal(_short(name)), **style)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
@@ -219,15 +244,16 @@ class Plots:
         wide = max(sizes) > 30 * min(sizes)
         axes.set_xscale("log" if wide else "linear")
         if wide:
-            axes.set_xlim(min(sizes) / 3, max(sizes) * 3)
+            axes.set_xlim(min(sizes) / 3, max(sizes) * 6)
         else:
-            axes.set_xlim(0, max(sizes) * 1.15)
-        for row, value in enumerate(sizes):
-            axes.annotate(shown(value), (value, row), (4, 0), textcoords="offset points", va="center", size=8)
+            axes.set_xlim(0, max(sizes) * 1.3)
+        for row, (record, value) in enumerate(values):
+            text = f"{shown(value)} ({clean(record.configuration, 40)})" if isinstance(record, Peer) else shown(value)
+            axes.annotate(_literal(text), (value, row), (4, 0), textcoords="offset points", va="center", size=8)
         axes.set_yticks(range(len(values)), [_literal(_short(name)) for name in names])
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
-        axes.xaxis.set_major_formatter(lambda value, _: shown(value))
+        axes.xaxis.set_major_formatter(_tick(shown))
         if wide:
             self._log_ticks(axes.xaxis, shown)
 
@@ -237,7 +263,7 @@ class Plots:
         low, high = axis.get_view_interval()
         decades = np.log10(high / low) if low > 0 else 9
         axis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if decades < 2.5 else (1,), numticks=12))
-        axis.set_major_formatter(lambda value, _: shown(value))
+        axis.set_major_formatter(_tick(shown))
         axis.set_minor_formatter(NullFormatter())
 
     def _marker(self, name: str) -> str:
@@ -254,7 +280,7 @@ class Plots:
         ]
         if limits is None or not points:
             return ""
-        with self._drawing(4.4) as (figure, svg):
+        with self._drawing(4.2) as (figure, svg):
             axes = figure.subplots()
             axes.set_xscale("log")
             axes.set_yscale("log")
@@ -269,8 +295,8 @@ class Plots:
             axes.set_xlabel("binary operations a byte")
             axes.set_ylabel("binary operations a second")
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            axes.yaxis.set_major_formatter(lambda value, _: quantity(value, ""))
-            figure.legend(loc="outside lower center", ncols=5)
+            axes.yaxis.set_major_formatter(_tick(lambda value: quantity(value, "")))
+            _legend(figure, dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)))
         return svg()
 
     def _roof(self, axes: Axes, limits: Limits, low: float, high: float) -> None:
@@ -296,7 +322,7 @@ class Plots:
             place = (np.log10(x), np.log10(y))
             if all(abs(place[0] - px) > 0.35 or abs(place[1] - py) > 0.18 for px, py in taken):
                 taken.append(place)
-                name = _literal(clean(kernel.layer, 20))
+                name = _literal(_short(clean(kernel.layer), 20))
                 axes.annotate(name, (x, y), (5, -9), textcoords="offset points", size=7.5, color="#444c56")
 
     def distributions(self) -> str:
@@ -304,26 +330,26 @@ class Plots:
         panels = [name for name in ("host_us", "first_to_last_us") if _has(self._binary, name, least=8)]
         if not panels:
             return ""
-        with self._drawing(3.2) as (figure, svg):
+        with self._drawing(3.0) as (figure, svg):
             grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)
             handles: dict[str, Any] = {}
             for name, axes in zip(panels, grid[0], strict=True):
-                greatest = 1.05
+                least, greatest = 0.95, 1.05
                 for result in self._binary:
                     figures: Figure | None = getattr(result, name)
                     if figures is None or len(figures.samples) < 8 or figures.median <= 0:
                         continue
                     fractions = np.linspace(0, 1, 201)
                     values = np.quantile(figures.samples, fractions) / figures.median
-                    greatest = max(greatest, float(values[198]))
+                    least, greatest = min(least, float(values[1])), max(greatest, float(values[198]))
                     series = series_name(self._document, result)
                     (line,) = axes.plot(values, 100 * fractions, color=self._series[series], linewidth=1.2, alpha=0.8)
                     handles.setdefault(_literal(_short(series)), line)
-                axes.set_xlim(min(0.9, 2 - greatest), min(greatest, 4) * 1.02)
+                axes.set_xlim(least - 0.02, min(greatest, 4) + 0.02)
                 axes.set_title(_FIGURE_NAMES[name])
                 axes.set_xlabel("time over the median")
             grid[0][0].set_ylabel("% of samples below")
-            figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3)
+            _legend(figure, handles)
         return svg()
 
     @contextmanager
@@ -358,8 +384,18 @@ def series_name(document: Document, record: Result | Peer) -> str:
     return clean(", ".join(parts))
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= 34 else f"{name[:20]}…{name[-13:]}"
+def _short(name: str, longest: int = 34) -> str:
+    """A name that fits; what differs between layers is mostly its end."""
+    head = longest // 3
+    return name if len(name) <= longest else f"{name[:head]}…{name[head + 1 - longest :]}"
+
+
+def _legend(figure: Any, handles: Mapping[str, Any]) -> None:
+    """A legend below the axes, in as many columns as its labels leave room for; the figure grows by its rows."""
+    longest = max(map(len, handles), default=0)
+    columns = max(1, min(5, _LEGEND_LETTERS // (longest + 7)))
+    figure.set_figheight(figure.get_figheight() + 0.17 * -(-len(handles) // columns))
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns)
 
 
 def _literal(label: str) -> str:

@@ -8,7 +8,7 @@ from html import escape
 
 from bnnrt.bench.compare import speedups
 from bnnrt.bench.document import FIGURES, Document, Figure, Kernel, Limits, Peer, Result
-from bnnrt.bench.plots import Plots, clean, duration, quantity
+from bnnrt.bench.plots import Plots, clean, digits, duration, quantity
 from bnnrt.files import replace_file
 
 __all__ = ["write_report"]
@@ -23,6 +23,7 @@ _TITLES = {
     "events_sum_us": "sum of events",
     "event_floor_us": "event of an empty kernel",
     "replay_us": "replay",
+    "single_replay_us": "a single replay",
     "host_us": "host",
 }
 _MEANINGS = (
@@ -35,12 +36,14 @@ _MEANINGS = (
 )
 # So many results have their tables open from the start.
 _OPEN = 3
+# More records or rows than this are folded.
+_LONG = 24
 
 _CSS = """
 :root { color-scheme: light; }
 body { margin: 0 auto; padding: 1rem clamp(.8rem, 3vw, 2.5rem) 4rem; max-width: 76rem; background: #fff; color: #1c2128;
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
-h1 { font-size: 1.6rem; margin: .6rem 0 .2rem; }
+h1 { font-size: 1.6rem; margin: .6rem 0 .2rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.2rem; margin: 2.4rem 0 .6rem; padding-top: .6rem; border-top: 1px solid #d8dee4; }
 h3 { font-size: 1rem; margin: 1.2rem 0 .4rem; }
 p { margin: .4rem 0; max-width: 60rem; }
@@ -48,9 +51,10 @@ p { margin: .4rem 0; max-width: 60rem; }
 .scroll { overflow-x: auto; margin: .5rem 0; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .28rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid #e4e7eb; }
-td { overflow-wrap: anywhere; min-width: 3rem; }
+td { overflow-wrap: anywhere; min-width: 7rem; }
 thead th { font-weight: 600; background: #f6f8fa; border-bottom: 1px solid #c4c9d0; vertical-align: bottom; }
-th.n, td.n { text-align: right; white-space: nowrap; overflow-wrap: normal; }
+th.n, td.n { text-align: right; min-width: 3.5rem; }
+td.n { white-space: nowrap; overflow-wrap: normal; }
 td small { display: block; color: #59636e; font-size: .78rem; }
 tr.group td { background: #f6f8fa; font-weight: 600; }
 tr.peer td { color: #424a53; background: #fcfcf7; }
@@ -126,8 +130,12 @@ def _list(items: Iterable[str]) -> str:
     return f"<ul>{lines}</ul>" if lines else ""
 
 
+def _details(summary: Cell, content: str, *, opened: bool) -> str:
+    return f"<details{' open' if opened else ''}><summary>{summary}</summary>{content}</details>"
+
+
 def _badge(text: str, kind: str = "") -> Cell:
-    return f'<span class="badge {kind}">{escape(text)}</span>'
+    return f'<span class="badge {kind}">{_text(text)}</span>'
 
 
 def _checked(record: Record) -> Cell:
@@ -244,34 +252,45 @@ def _limits(document: Document) -> str:
 
 def _overview(document: Document) -> str:
     """A row a record, by batch size: first the results, then the peers."""
-    shown = [name for name in FIGURES if any(getattr(r, name) for r in (*document.results, *document.peers))]
-    rows: list[tuple[str, Sequence[Cell]]] = []
     records: tuple[Record, ...] = (*document.results, *document.peers)
-    for batch in sorted({r.batch for r in records}):
-        rows.append(("group", [f"batch {batch}"]))
-        for r in document.results:
-            if r.batch == batch:
-                what = f"{_text(r.bundle)}<small>{_text(r.variants)}</small>"
-                where = f"{_text(r.backend)}<small>{_text(_device_name(document, r))}</small>"
-                role = f"{_text(r.role)}<br>{_checked(r)}"
-                rows.append(("", [what, where, role, *(_figure(getattr(r, name)) for name in shown)]))
-        for p in document.peers:
-            if p.batch == batch:
-                what = f"{_text(p.model)}<small>{_text(p.configuration)}</small>"
-                where = f"{_text(p.peer)}<small>{_text(_device_name(document, p))}</small>"
-                role = ("peer " + _badge("best", "star") if p.best else "peer") + f"<br>{_checked(p)}"
-                kind = "peer best" if p.best else "peer"
-                rows.append((kind, [what, where, role, *(_figure(getattr(p, name)) for name in shown)]))
+    shown = [name for name in FIGURES if any(getattr(r, name) for r in records)]
     header = ("network", "runs on", "role", *(_TITLES[name] for name in shown))
+    groups = {
+        batch: [_overview_row(document, r, shown) for r in records if r.batch == batch]
+        for batch in sorted({r.batch for r in records})
+    }
+    if not groups:
+        return "<p>There are no results.</p>"
     named = {_TITLES[name] for name in shown}
     meanings = "; ".join(f"<b>{name}</b>: {meaning}" for name, meaning in _MEANINGS if name in named)
-    table = _table(header, rows, 3)
-    if not table:
-        return "<p>There are no results.</p>"
-    return (
+    text = (
         f'<p class="soft">Medians, and below them the range from the tenth to the ninetieth percentile. {meanings}. '
-        "Checked: outputs were compared with those of the numpy backend, and of results bit for bit.</p>" + table
+        "Checked: outputs were compared with those of the numpy backend, and of results bit for bit.</p>"
     )
+    if len(records) <= _LONG:
+        rows = [row for batch, own in groups.items() for row in (("group", [f"batch {batch}"]), *own)]
+        return text + _table(header, rows, 3)
+    first = min(groups)
+    return text + "".join(
+        _details(f"Batch {batch}", _table(header, own, 3), opened=batch == first) for batch, own in groups.items()
+    )
+
+
+def _overview_row(document: Document, record: Record, shown: Sequence[str]) -> tuple[str, list[Cell]]:
+    device = _text(_device_name(document, record))
+    figures = [_figure(getattr(record, name)) for name in shown]
+    if isinstance(record, Result):
+        what = f"{_text(record.bundle)}<small>{_text(record.variants)}</small>"
+        role = f"{_text(record.role)}<br>{_checked(record)}"
+        return "", [what, f"{_text(record.backend)}<small>{device}</small>", role, *figures]
+    what = f"{_text(record.model)}<small>{_text(record.configuration)}</small>"
+    role = f"peer {_badge('best', 'star') if record.best else ''}<br>{_checked(record)}"
+    return "peer best" if record.best else "peer", [
+        what,
+        f"{_text(record.peer)}<small>{device}</small>",
+        role,
+        *figures,
+    ]
 
 
 def _device_name(document: Document, record: Record) -> str:
@@ -299,29 +318,25 @@ def _speedups(document: Document) -> str:
                     str(s.result.batch),
                     _time(own.median),
                     _time(theirs.median),
-                    f"<b>{s.ratio:.3g}</b> times" if s.ratio < 1000 else f"<b>{s.ratio:.0f}</b> times",
+                    f"<b>{digits(s.ratio)}</b> times",
                 ],
             )
         )
     table = _table(("network", "backend", "faster than", "by", "batch", "own", "other", "speed-up"), rows, 4)
-    if len(rows) > 16:
-        return f"<details><summary>All {len(rows)} speed-ups</summary>{table}</details>"
+    if len(rows) > _LONG:
+        return _details(f"All {len(rows)} speed-ups", table, opened=False)
     return table
 
 
 def _layers(document: Document, plots: Plots) -> list[str]:
     batches = sorted({r.batch for r in document.results})
     parts = []
-    for index, batch in enumerate(batches):
+    for batch in batches:
         svg = plots.layers([r for r in document.results if r.batch == batch])
-        title = f"Batch {batch}"
-        if svg:
-            opened = " open" if index in (0, len(batches) - 1) else ""
-            parts.append(
-                f"<details{opened}><summary>{title}</summary>{_plot(svg, 'Time by layer, ' + title)}</details>"
-                if len(batches) > 1
-                else _plot(svg, "Time by layer")
-            )
+        plot = _plot(svg, f"Time by layer, batch {batch}")
+        if svg and len(batches) > 1:
+            plot = _details(f"Batch {batch}", plot, opened=batch in (batches[0], batches[-1]))
+        parts.append(plot)
     return parts
 
 
@@ -343,7 +358,7 @@ def _rooflines(document: Document, plots: Plots) -> list[str]:
 
 
 def _results(document: Document) -> list[str]:
-    opened = " open" if len(document.results) <= _OPEN else ""
+    opened = len(document.results) <= _OPEN
     parts = []
     for r in document.results:
         title = (
@@ -351,19 +366,19 @@ def _results(document: Document) -> list[str]:
             f"{_badge(r.role)} {_checked(r)}"
         )
         memory = f'<p class="soft">{_size(r.arena_bytes)} for tensors, {_size(r.constants_bytes)} for constants.</p>'
-        parts.append(f"<details{opened}><summary>{title}</summary>{memory}{_figures(r)}{_kernels(r.kernels)}</details>")
+        parts.append(_details(title, memory + _figures(r) + _kernels(r.kernels), opened=opened))
     return parts
 
 
-def _figures(record: Record) -> str:
+def _figures(result: Result) -> str:
     rows = []
-    for name in FIGURES:
-        figure: Figure | None = getattr(record, name)
+    for name, title in _TITLES.items():
+        figure: Figure | None = getattr(result, name)
         cells = [_NOTHING] * 5
         if figure is not None:
             values = (figure.median, figure.p10, figure.p90, figure.mean)
             cells = [*(_time(v) for v in values), str(len(figure.samples))]
-        rows.append(("", [_TITLES[name], *cells]))
+        rows.append(("", [title, *cells]))
     return _table(("figure", "median", "p10", "p90", "mean", "samples"), rows, 1)
 
 

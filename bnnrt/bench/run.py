@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,16 +11,13 @@ import numpy as np
 
 from bnnrt.backends import open_backend
 from bnnrt.backends.base import Backend
-from bnnrt.backends.numpy_backend import NumpyBackend
 from bnnrt.bench import onnxruntime_peer, torch_peer
 from bnnrt.bench.document import Device, Document, Limits, Peer, Result
 from bnnrt.bench.environment import describe, environment
 from bnnrt.bench.limits import measure_limits
-from bnnrt.bench.measure import Subject, measure, random_feeds
+from bnnrt.bench.measure import Subject, expected, measure, random_feeds
 from bnnrt.errors import BnnrtError, InputError
-from bnnrt.executor import Executor
 from bnnrt.graph import Graph
-from bnnrt.plan import make_plan
 
 __all__ = ["PEERS", "PeerModel", "Request", "run"]
 
@@ -109,26 +106,20 @@ def _on_device(
     return errors
 
 
-def _expected(graph: Graph, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    numpy = NumpyBackend()
-    executor = Executor(numpy, make_plan(graph, numpy.info, len(next(iter(feeds.values())))))
-    return executor.run(feeds)
-
-
 def _beside(request: Request, found: _Found, progress: Callable[[str], None]) -> Iterator[BnnrtError]:
     for model in request.peer_models if request.peers else ():
         for batch in request.batches:
             feeds = random_feeds(model.graph, batch, np.random.default_rng(0))
-            expected = _expected(model.graph, feeds)
+            judged = expected(model.graph, feeds)
             for peer in request.peers:
                 progress(f"{model.name} in {peer}, batch {batch}")
                 try:
                     if peer == "torch":
-                        records, notes = torch_peer.measure(model.graph, feeds, expected, model.name, runs=request.runs)
+                        records, notes = torch_peer.measure(model.graph, feeds, judged, model.name, runs=request.runs)
                     elif model.onnx is None:
                         records, notes = [], [f"onnxruntime: {model.name} is no ONNX file; --baseline names one"]
                     else:
-                        records, notes = onnxruntime_peer.measure(model.onnx, feeds, expected, runs=request.runs)
+                        records, notes = onnxruntime_peer.measure(model.onnx, feeds, judged, runs=request.runs)
                 except BnnrtError as e:
                     yield e
                     continue

@@ -55,6 +55,7 @@ Array = npt.NDArray[Any]
 Tensor = Any  # torch.Tensor; PyTorch is optional
 Function = Callable[..., Tensor]
 
+_AFFINE = (ArithmeticKind.ADD, ArithmeticKind.SUB, ArithmeticKind.MUL, ArithmeticKind.DIV)
 _IMAGE = 4  # dimensions of a tensor that PyTorch holds as NCHW
 
 
@@ -86,15 +87,19 @@ class TorchNetwork:
         self._format = torch.channels_last if channels_last else torch.contiguous_format
         self._consumers = graph.consumers()
         self._constants: dict[str, Tensor] = {}
+        self._entries = {name: self._entry(name) for name in graph.inputs}
         self._plus, self._minus = self._vector(np.float32(1)), self._vector(np.float32(-1))
         self.steps = tuple(self._steps())
         self._dead = self._last_reads()
 
-    def feed(self, array: Array) -> Array:
+    def feed(self, name: str, array: Array) -> Array:
         """A feed of the graph as a user of PyTorch would hold it on the host: in the layout and type that it runs in.
 
         Pixels stay uint8.
         """
+        transpose = self._entries[name]
+        if transpose is not None and isinstance(transpose.op, Transpose):
+            array = array.transpose(transpose.op.perm)
         if array.dtype != np.uint8:
             half = self._dtype == self._torch.float16
             with np.errstate(over="ignore"):  # to infinity, as on the device
@@ -113,7 +118,7 @@ class TorchNetwork:
 
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """The outputs in the graph's order, from its inputs in their order."""
-        values = {**self._constants, **dict(zip(self._graph.inputs, inputs, strict=True))}
+        values = self._given(inputs)
         for step, dead in zip(self.steps, self._dead, strict=True):
             values[step.output] = step.function(*[values[name] for name in step.inputs])
             for name in dead:
@@ -122,13 +127,18 @@ class TorchNetwork:
 
     def calls(self, inputs: Sequence[Tensor]) -> list[tuple[Step, list[Tensor], Tensor]]:
         """Each step with the tensors that it reads and the one that it gives."""
-        values = {**self._constants, **dict(zip(self._graph.inputs, inputs, strict=True))}
+        values = self._given(inputs)
         calls = []
         for step in self.steps:
             operands = [values[name] for name in step.inputs]
             values[step.output] = step.function(*operands)
             calls.append((step, operands, values[step.output]))
         return calls
+
+    def _given(self, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Constants and inputs by the names by which steps read them."""
+        names = [name if transpose is None else transpose.outputs[0] for name, transpose in self._entries.items()]
+        return {**self._constants, **dict(zip(names, inputs, strict=True))}
 
     def arrays(self, outputs: Sequence[Tensor]) -> dict[str, Array]:
         """Outputs by name, in the graph's own layout."""
@@ -137,9 +147,15 @@ class TorchNetwork:
 
     # Which steps there are
 
+    def _entry(self, name: str) -> Node | None:
+        """The node that only transposes an input, as models do that take NCHW: the host gives the input so."""
+        readers = self._consumers.get(name, [])
+        alone = len(readers) == 1 and isinstance(readers[0].op, Transpose) and name not in self._graph.outputs
+        return readers[0] if alone else None
+
     def _steps(self) -> list[Step]:
         steps: list[Step] = []
-        folded: set[str] = set()
+        folded = {transpose.outputs[0] for transpose in self._entries.values() if transpose is not None}
         for node in self._graph.nodes:
             if node.outputs[0] in folded:
                 continue
@@ -191,7 +207,7 @@ class TorchNetwork:
         """Whether ``node`` is x times a constant plus a constant, a channel."""
         if isinstance(node.op, ToFloat):
             return self._graph.types[x].domain is Domain.INT32
-        if not isinstance(node.op, Arithmetic) or len(self._graph.types[x].shape) == 1:
+        if not isinstance(node.op, Arithmetic) or node.op.kind not in _AFFINE or len(self._graph.types[x].shape) == 1:
             return False
         others = [name for name in node.inputs if name != x]
         if len(others) != 1 or others[0] not in self._graph.constants:
@@ -445,12 +461,15 @@ class TorchNetwork:
 
     def _arithmetic(self, node: Node) -> Function:
         assert isinstance(node.op, Arithmetic)
-        function = {
+        kinds = {
             ArithmeticKind.ADD: self._torch.add,
             ArithmeticKind.SUB: self._torch.sub,
             ArithmeticKind.MUL: self._torch.mul,
             ArithmeticKind.DIV: self._torch.div,
-        }[node.op.kind]
+        }
+        function = kinds.get(node.op.kind)
+        if function is None:
+            raise InputError(f"{node.op.kind.value} has no counterpart in PyTorch here", node.name)
         if len(self._graph.types[node.outputs[0]].shape) != _IMAGE:
             return lambda a, b: function(a, b)
         # A vector goes along the channels.
@@ -459,7 +478,7 @@ class TorchNetwork:
     def _transpose(self, node: Node) -> Function:
         assert isinstance(node.op, Transpose)
         perm = node.op.perm
-        return lambda x: self._image(self._nhwc(x).permute(perm).contiguous())
+        return lambda x: self._image(self._nhwc(x).permute(perm))
 
     def _reshape(self, node: Node) -> Function:
         assert isinstance(node.op, Reshape)

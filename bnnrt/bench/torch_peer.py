@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,12 +14,13 @@ import numpy.typing as npt
 from bnnrt.bench.document import Figure, Peer
 from bnnrt.bench.peers import deviation, first_line, host_times, mark_best
 from bnnrt.bench.torch_network import TorchNetwork
-from bnnrt.errors import BackendError, InputError
+from bnnrt.errors import BackendError
 from bnnrt.graph import Graph
 
 __all__ = ["measure"]
 
 Array = npt.NDArray[Any]
+_Measured = tuple[dict[str, Figure], dict[str, Array]]  # figures by field, and outputs by name
 
 _WARMUP = 10
 # Copies of a kernel in a graph, and of a graph in a row, that one sample is the mean of.
@@ -89,27 +90,21 @@ def measure(
                 with _settings(torch, precision, device), torch.inference_mode():
                     dtype = getattr(torch, precision.dtype)
                     network = TorchNetwork(torch, graph, device, dtype, channels_last=layout == "channels_last")
-                    hosted = [network.feed(feeds[key]) for key in graph.inputs]
-                    outputs = network.arrays(network.run([network.upload(array) for array in hosted]))
-                    apart = deviation(outputs, expected)
-                    checked = apart <= precision.tolerance
-                    if precision is not _FP32 or not checked:
-                        notes.append(
-                            f"{what}: outputs within {apart:.2g} of their range from NumPy's"
-                            + ("" if checked else f", more than {precision.tolerance:g}")
-                        )
-                    modes: dict[str, Callable[..., dict[str, Figure]]] = {"eager": _eager}
-                    if cuda:
-                        modes["graph"] = _as_graph
-                    for mode, times in modes.items():
-                        try:
-                            figures = times(torch, network, hosted, runs)
-                        except Exception as e:  # what a driver or library makes of it
-                            notes.append(f"{what}, {mode}: {first_line(e)}")
-                            continue
+                    hosted = [network.feed(key, feeds[key]) for key in graph.inputs]
+                    for mode, run in (("eager", _eager), ("graph", _as_graph)) if cuda else (("eager", _eager),):
+                        figures, outputs = run(torch, network, hosted, runs)
+                        apart = deviation(outputs, expected)
+                        checked = apart <= precision.tolerance
+                        if precision is not _FP32 or not checked:
+                            more = "" if checked else f", more than {precision.tolerance:g}"
+                            notes.append(
+                                f"{what}, {mode}: outputs within {apart:.2g} of their range from NumPy's{more}"
+                            )
+                        if mode == "graph":
+                            figures |= _kernels_sum(torch, network, hosted, what, notes)
                         peers.append(_record(figures, model, device, batch, f"{name} {mode}", checked))
-            except Exception as e:
-                notes.append(f"{what}: {e if isinstance(e, InputError) else first_line(e)}")
+            except Exception as e:  # what a driver or a library of PyTorch's makes of it
+                notes.append(f"{what}: {first_line(e)}")
     return mark_best(peers), notes
 
 
@@ -143,20 +138,18 @@ def _package() -> Any:
 @contextmanager
 def _settings(torch: Any, precision: _Precision, device: str) -> Iterator[None]:
     """TF32 on or off, and the fastest of cuDNN's algorithms; afterwards everything is as it was."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if precision.tf32 else "highest")
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
+    cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = True, precision.tf32, precision.tf32
     try:
-        with torch.backends.cudnn.flags(benchmark=True, allow_tf32=precision.tf32):
-            if device.startswith("cuda"):
-                with torch.cuda.device(device):
-                    yield
-            else:
-                yield
+        # Streams, events and graphs are those of the current device.
+        with torch.cuda.device(device) if device.startswith("cuda") else nullcontext():
+            yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before
 
 
-def _eager(torch: Any, network: TorchNetwork, hosted: Sequence[Array], runs: int) -> dict[str, Figure]:
+def _eager(torch: Any, network: TorchNetwork, hosted: Sequence[Array], runs: int) -> _Measured:
     def whole() -> list[Array]:
         outputs = network.run([network.upload(array) for array in hosted])
         return [tensor.cpu().numpy() for tensor in outputs]
@@ -165,10 +158,10 @@ def _eager(torch: Any, network: TorchNetwork, hosted: Sequence[Array], runs: int
     inputs = [network.upload(array) for array in hosted]
     if inputs[0].is_cuda:
         figures["first_to_last_us"] = _event_times(torch, lambda: network.run(inputs), runs)
-    return figures
+    return figures, network.arrays(network.run(inputs))
 
 
-def _as_graph(torch: Any, network: TorchNetwork, hosted: Sequence[Array], runs: int) -> dict[str, Figure]:
+def _as_graph(torch: Any, network: TorchNetwork, hosted: Sequence[Array], runs: int) -> _Measured:
     # What a program does that feeds a graph: copy in, replay, copy out, over memory that stays where it is.
     staged = [torch.from_numpy(array).pin_memory() for array in hosted]
     targets = [stage.to(network.device) for stage in staged]
@@ -187,12 +180,15 @@ def _as_graph(torch: Any, network: TorchNetwork, hosted: Sequence[Array], runs: 
         graph.replay()
         return [tensor.cpu().numpy() for tensor in outputs]
 
-    return {
+    figures = {
         "host_us": host_times(whole, runs, _WARMUP),
         "first_to_last_us": _event_times(torch, graph.replay, runs),
         "replay_us": _means(torch, [graph.replay], _REPLAYS),
-        "kernels_sum_us": _kernels_sum(torch, network, inputs),
     }
+    for tensor in (*targets, *outputs):
+        tensor.zero_()
+    whole()
+    return figures, network.arrays(outputs)
 
 
 def _captured(torch: Any, call: Callable[[], object], copies: int) -> Any:
@@ -245,12 +241,18 @@ def _means(torch: Any, replays: Sequence[Callable[[], object]], repeats: int, ca
     return Figure.of(samples)
 
 
-def _kernels_sum(torch: Any, network: TorchNetwork, inputs: Sequence[Any]) -> Figure:
-    """Steady-state times of all steps: a graph of 200 copies of each, over 200."""
+def _kernels_sum(
+    torch: Any, network: TorchNetwork, hosted: Sequence[Array], what: str, notes: list[str]
+) -> dict[str, Figure]:
+    """Steady-state times of all steps: a graph of 200 copies of each, over 200. Nothing, and a note, where it fails."""
     replays = []
-    for step, operands, output in network.calls(inputs):
-        # A view launches nothing, and there is no graph of nothing.
-        if any(output.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for x in operands):
-            continue
-        replays.append(_captured(torch, partial(step.function, *operands), _COPIES).replay)
-    return _means(torch, replays, 1, _COPIES)
+    try:
+        for step, operands, output in network.calls([network.upload(array) for array in hosted]):
+            # A view launches nothing, and there is no graph of nothing.
+            if any(output.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for x in operands):
+                continue
+            replays.append(_captured(torch, partial(step.function, *operands), _COPIES).replay)
+        return {"kernels_sum_us": _means(torch, replays, 1, _COPIES)}
+    except Exception as e:  # it needs more memory than a run does
+        notes.append(f"{what}, sum of kernels: {first_line(e)}")
+        return {}

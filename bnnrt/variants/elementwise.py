@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from bnnrt import packing
-from bnnrt.backends.base import Language
+from bnnrt.backends.base import DeviceKind, Language
 from bnnrt.backends.source import Define, KernelSource
 from bnnrt.ops import (
     Arithmetic,
@@ -50,6 +50,8 @@ __all__ = ["ELEMENTWISE_VARIANTS"]
 _C_TYPES = {Domain.UINT8: "uchar", Domain.INT32: "int", Domain.BIT: "uint", Domain.FLOAT32: "float"}
 # Threads that share a row of softmax, most first.
 _SOFTMAX_GROUPS = (64, 32, 16, 8, 4, 2, 1)
+# Words whose bits a group works out, most first.
+_VOTE_ROWS = (4, 2, 1)
 _OPERATIONS = {ArithmeticKind.ADD: 0, ArithmeticKind.SUB: 1, ArithmeticKind.MUL: 2, ArithmeticKind.DIV: 3}
 
 
@@ -71,6 +73,30 @@ def _threshold(site: Site) -> StepCode:
     x = site.type(site.node.inputs[0])
     source = KernelSource.of("common/threshold.h", SOURCE=_C_TYPES[x.domain], **_packed(x))
     return _step(site, "threshold_pack", source, *site.node.inputs)
+
+
+def _threshold_votes(site: Site) -> StepCode:
+    x, rows = site.type(site.node.inputs[0]), _vote_rows(site)
+    assert rows is not None  # _many_channels
+    source = KernelSource.of("common/threshold_votes.h", SOURCE=_C_TYPES[x.domain], ROWS=rows, **_packed(x))
+    count = site.count(site.output)
+    args: tuple[str | int, ...] = (*site.node.inputs, site.output, count)
+    groups, items = (-(-count // rows), 1, 1), (packing.WORD_BITS, rows, 1)
+    return StepCode((LaunchSpec("threshold_votes", source, args, groups, items, rows * packing.WORD_BITS),))
+
+
+def _vote_rows(site: Site) -> int | None:
+    """Words that a group computes, or None where the device has no groups of 32 work-items."""
+    fitting = [r for r in _VOTE_ROWS if fits(site.device, (packing.WORD_BITS, r, 1), r * packing.WORD_BITS)]
+    return fitting[0] if fitting else None
+
+
+def _many_channels(site: Site) -> str | None:
+    if site.device.kind is DeviceKind.CPU:
+        return "made for GPUs"
+    if 2 * site.type(site.node.inputs[0]).channels < packing.WORD_BITS:
+        return "most work-items of a word have no channel"
+    return None if _vote_rows(site) else "a row of 32 work-items is more than a group"
 
 
 def _grayscale(site: Site) -> StepCode:
@@ -161,11 +187,14 @@ def _broadcast(operand: TensorType, out: TensorType) -> int:
 
 
 def _arithmetic(site: Site) -> StepCode:
-    op = site.node.op
+    """Arithmetic, where its first operand may come through ToFloat."""
+    node = site.nodes[-1]
+    op = node.op
     assert isinstance(op, Arithmetic)
-    a, b = (site.type(name) for name in site.node.inputs)
+    a, b = (site.type(name) for name in node.inputs)
     out = site.type(site.output)
     defines: dict[str, Define] = {
+        "SOURCE": _C_TYPES[site.type(site.node.inputs[0]).domain],
         "OPERATION": _OPERATIONS[op.kind],
         "CHANNELS": out.channels,
         "A_BROADCAST": _broadcast(a, out),
@@ -175,7 +204,11 @@ def _arithmetic(site: Site) -> StepCode:
         source = _dividing(site, "common/arithmetic.h", **defines)
     else:
         source = KernelSource.of("common/arithmetic.h", **defines)
-    return _step(site, "arithmetic", source, *site.node.inputs)
+    return _step(site, "arithmetic", source, site.node.inputs[0], node.inputs[1])
+
+
+def _not_packed(site: Site) -> str | None:
+    return "bits are packed" if site.type(site.node.inputs[0]).domain is Domain.BIT else None
 
 
 def _to_float(site: Site) -> StepCode:
@@ -300,7 +333,9 @@ ELEMENTWISE_VARIANTS: tuple[Variant, ...] = (
     Variant("sigmoid", (Sigmoid,), C_LANGUAGES, _sigmoid),
     Variant("sign", (Sign,), C_LANGUAGES, _sign),
     Variant("softmax", (Softmax,), C_LANGUAGES, _softmax),
+    Variant("threshold_votes", (Threshold,), C_LANGUAGES, _threshold_votes, _many_channels),
     Variant("threshold", (Threshold,), C_LANGUAGES, _threshold),
+    Variant("arithmetic", (ToFloat, Arithmetic), C_LANGUAGES, _arithmetic, _not_packed),
     Variant("to_float", (ToFloat,), C_LANGUAGES, _to_float),
     Variant("sign_planes", (Transpose, Arithmetic, Sign), C_LANGUAGES, _sign_planes, _adds_to_planes),
     Variant("transpose", (Transpose,), C_LANGUAGES, _transpose),

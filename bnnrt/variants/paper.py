@@ -41,11 +41,12 @@ _LANES = packing.WORD_BITS
 
 # Whole output rows that a work-group of the patch kernel covers, most first (the paper: 2).
 _SEGMENT_ROWS = (2, 1)
-# Where there are few rows, threads share out the words of a patch, so that there are groups for all multiprocessors.
+# Where there are few rows, more threads share out their patches, so that there are groups for all multiprocessors.
 _GROUPS_A_MULTIPROCESSOR = 4
 # Sides of the square of threads of the tiled product, largest first; rows of threads where it ends in bits.
 _GEMM_TILES = (16, 8, 4)
 _THRESHOLD_ROWS = (8, 4, 2)
+_MOST_REPEATS = 8
 # Threads that share a weight vector in the dense layer (the paper: 64), and those to compare with.
 _SEGMENTS = 64
 _OTHER_SEGMENTS = (1, 2, 4, 8, 16, 32, 128, 256)
@@ -214,18 +215,21 @@ def _patch_gemm(how: _Patches, site: Site) -> StepCode:
         bases = np.full(outputs, length, dtype=np.int64)
         constants[limits] = lane_row(limits_of(site.constant(threshold).data, bases), -1)
         out_words = packing.words_for(outputs)
+        most = pixels * out_words // (rows * _GROUPS_A_MULTIPROCESSOR * site.device.compute_units)
+        repeats = max(1, min(_MOST_REPEATS, most))
         gemm = LaunchSpec(
             "xnor_gemm_threshold",
             KernelSource.of(
                 "common/xnor_gemm_threshold.h",
                 ROWS=rows,
+                REPEATS=repeats,
                 TILE=min(_LANES, inner),
                 INNER=inner,
                 OUTPUTS=outputs,
                 OUT_WORDS=out_words,
             ),
             (patches, weights, limits, falling, site.output, pixels),
-            (-(-pixels // rows), out_words, 1),
+            (-(-pixels // (rows * repeats)), out_words, 1),
             (_LANES, rows, 1),
             local_bytes=_threshold_local(rows),
         )

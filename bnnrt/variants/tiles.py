@@ -44,7 +44,8 @@ _KEPT_WORDS = 36
 # Fewer channels than this are packed into patches without gaps; above, a tap's words are hardly emptier.
 _FEW_CHANNELS = 16
 _IMAGES = (8, 4, 2, 1)
-_DENSE_ROWS = (32, 16, 8, 4, 2, 1)
+# More rows would take more registers than a block has on a Jetson Nano or TX2.
+_DENSE_ROWS = (16, 8, 4, 2, 1)
 
 
 def _conv_node(site: Site) -> Node:

@@ -27,7 +27,18 @@ KERNEL dense_tile(const GLOBAL uint *RESTRICT x, const GLOBAL uint *RESTRICT wei
         /* Past the batch the last image is computed again, and dropped. */
         seen[b] = x + (first + b < batch ? first + b : batch - 1) * WORDS;
     }
-    for (int k = row; k < WORDS; k += ROWS) {
+#if WORDS / ROWS <= 40 /* all loads on their way before the first one is used */
+#pragma unroll
+#endif
+    for (int i = 0; i < WORDS / ROWS; ++i) {
+        const int k = i * ROWS + row;
+        const uint weight = w[k * LANES];
+#pragma unroll
+        for (int b = 0; b < IMAGES; ++b)
+            differing[b] += POPCOUNT(seen[b][k] ^ weight);
+    }
+    if (row < WORDS % ROWS) {
+        const int k = WORDS / ROWS * ROWS + row;
         const uint weight = w[k * LANES];
 #pragma unroll
         for (int b = 0; b < IMAGES; ++b)

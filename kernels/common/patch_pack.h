@@ -1,8 +1,9 @@
 /* The paper's fused patch extraction and packing ("Binarized Convolutional Neural Networks for Efficient Inference on
  * GPUs", Algorithm 1). A work-group covers SEGMENT_ROWS whole output rows. It loads its rows of the image, halo
- * included, into local memory, filled with the padding bit beforehand; then each thread packs THREAD_WORDS words of the
- * patch of one output pixel, PACK_WIDTH bits a word. Elements run over (channel, row, column), so that a width of
- * kernel height x kernel width puts one channel in a word. A running counter stands in for division and modulo.
+ * included, into local memory, filled with the padding bit beforehand; then each thread packs THREAD_WORDS words,
+ * PACK_WIDTH bits each, of the patches of the group's output pixels. Neighbouring threads pack neighbouring words, so that
+ * they store to one place. Elements run over (channel, row, column), so that a width of kernel height x kernel width puts
+ * one channel in a word. A running counter stands in for division and modulo.
  *
  * The defines of window.h; CHANNELS, WORDS words a pixel; SEGMENT_ROWS; TILE_ROWS and TILE_COLUMNS of padded image;
  * PACK_WIDTH; PATCH_WORDS = ceil(KERNEL_H * KERNEL_W * CHANNELS / PACK_WIDTH); THREAD_WORDS; PAD_BIT 1 for +1 and 0 for
@@ -19,31 +20,36 @@ KERNEL patch_extract(const GLOBAL uint *RESTRICT x, GLOBAL uchar *RESTRICT out)
 KERNEL patch_pack(const GLOBAL uint *RESTRICT x, GLOBAL uint *RESTRICT out)
 #endif
 {
-    const int tx = LOCAL_ID(0), ty = LOCAL_ID(1), image = GROUP_ID(0);
-    const int first_row = GROUP_ID(1) * SEGMENT_ROWS, y = first_row + ty;
-    const int top = first_row * STRIDE_H - PAD_TOP;
+    const int thread = LOCAL_ID(1) * OUT_WIDTH + LOCAL_ID(0), image = GROUP_ID(0);
+    const int first_row = GROUP_ID(1) * SEGMENT_ROWS, top = first_row * STRIDE_H - PAD_TOP;
 #if STAGED
     LOCAL_ARRAY(uint, tile, TILE_ROWS * TILE_COLUMNS * WORDS);
-    for (int i = ty * OUT_WIDTH + tx; i < TILE_ROWS * TILE_COLUMNS * WORDS; i += OUT_WIDTH * SEGMENT_ROWS) {
+    for (int i = thread; i < TILE_ROWS * TILE_COLUMNS * WORDS; i += OUT_WIDTH * SEGMENT_ROWS) {
         const int row = top + i / (TILE_COLUMNS * WORDS);
         const int column = i / WORDS % TILE_COLUMNS - PAD_LEFT;
         const int inside = row >= 0 && row < HEIGHT && column >= 0 && column < WIDTH;
         tile[i] = inside ? x[((image * HEIGHT + row) * WIDTH + column) * WORDS + i % WORDS] : (PAD_BIT ? ~0u : 0u);
     }
     BARRIER();
-    const LOCAL uint *corner = tile + (ty * STRIDE_H * TILE_COLUMNS + tx * STRIDE_W) * WORDS;
 #endif
-    if (y >= OUT_HEIGHT)
-        return;
 
-    const int first = GROUP_ID(2) * THREAD_WORDS, pixel = (image * OUT_HEIGHT + y) * OUT_WIDTH + tx;
-#if COUNTER && PACK_WIDTH == TAPS
-    int c = first, ky = 0, kx = 0; /* the same as below, and the compiler knows where in the window a bit lies */
-#elif COUNTER
-    int c = first * PACK_WIDTH / TAPS, ky = first * PACK_WIDTH / KERNEL_W % KERNEL_H, kx = first * PACK_WIDTH % KERNEL_W;
+    for (int i = 0; i < THREAD_WORDS; ++i) {
+        const int item = (GROUP_ID(2) * THREAD_WORDS + i) * (OUT_WIDTH * SEGMENT_ROWS) + thread;
+        const int word = item % PATCH_WORDS, tx = item / PATCH_WORDS % OUT_WIDTH, ty = item / (PATCH_WORDS * OUT_WIDTH);
+        if (ty >= SEGMENT_ROWS || first_row + ty >= OUT_HEIGHT)
+            return;
+        const int pixel = (image * OUT_HEIGHT + first_row + ty) * OUT_WIDTH + tx;
+#if STAGED
+        const LOCAL uint *corner = tile + (ty * STRIDE_H * TILE_COLUMNS + tx * STRIDE_W) * WORDS;
 #endif
-    for (int word = first; word < first + THREAD_WORDS && word < PATCH_WORDS; ++word) {
+#if COUNTER && PACK_WIDTH == TAPS
+        int c = word, ky = 0, kx = 0; /* the same as below, and the compiler knows where in the window a bit lies */
+#elif COUNTER
+        int c = word * PACK_WIDTH / TAPS, ky = word * PACK_WIDTH / KERNEL_W % KERNEL_H, kx = word * PACK_WIDTH % KERNEL_W;
+#endif
+#if !SEPARATE
         uint packed = 0;
+#endif
 #pragma unroll
         for (int bit = 0; bit < PACK_WIDTH; ++bit) {
 #if !COUNTER

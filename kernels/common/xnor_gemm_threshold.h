@@ -1,8 +1,8 @@
 /* xnor_gemm.h, with thresholds and packing before anything is stored: a row of 32 threads computes an output word.
  *
- * ROWS, TILE words of a row of a [rows][INNER] and b [OUTPUTS][INNER] at once, OUTPUTS, OUT_WORDS. A bit is
- * (differing <= limits) != falling; limits [OUT_WORDS * 32].
- * Launched as [32, ROWS] threads over [ceil(rows / ROWS), OUT_WORDS] groups.
+ * ROWS, TILE words of a row of a [rows][INNER] and b [OUTPUTS][INNER] at once, OUTPUTS, OUT_WORDS. A group goes through
+ * REPEATS times ROWS rows, and loads b once where a row of it is one tile. A bit is (differing <= limits) != falling;
+ * limits [OUT_WORDS * 32]. Launched as [32, ROWS] threads over [ceil(rows / (ROWS * REPEATS)), OUT_WORDS] groups.
  */
 #define LANES 32
 
@@ -14,34 +14,40 @@ KERNEL xnor_gemm_threshold(const GLOBAL uint *RESTRICT a, const GLOBAL uint *RES
 #if !HAS_BALLOT
     LOCAL_ARRAY(uchar, votes, ROWS * LANES);
 #endif
-    const int lane = LOCAL_ID(0), ty = LOCAL_ID(1), word = GROUP_ID(1), first = GROUP_ID(0) * ROWS;
-    const int row = first + ty, output = word * LANES + lane;
-    int differing = 0;
-    for (int start = 0; start < INNER; start += TILE) {
-        for (int i = ty * LANES + lane; i < ROWS * TILE; i += ROWS * LANES) {
-            const int k = start + i % TILE, at = first + i / TILE;
-            tile_a[i] = at < rows && k < INNER ? a[at * INNER + k] : 0u;
-        }
-        for (int i = ty * LANES + lane; i < LANES * TILE; i += ROWS * LANES) {
-            const int k = start + i % TILE, at = word * LANES + i / TILE;
-            tile_b[i / TILE * (TILE | 1) + i % TILE] = at < OUTPUTS && k < INNER ? b[at * INNER + k] : 0u;
-        }
-        BARRIER();
+    const int lane = LOCAL_ID(0), ty = LOCAL_ID(1), thread = ty * LANES + lane;
+    const int word = GROUP_ID(1), output = word * LANES + lane;
+    const int limit = limits[output];
+    const uint below = falling[word] >> lane & 1u;
+    for (int repeat = 0; repeat < REPEATS; ++repeat) {
+        const int first = (GROUP_ID(0) * REPEATS + repeat) * ROWS, row = first + ty;
+        int differing = 0;
+        for (int start = 0; start < INNER; start += TILE) {
+            for (int i = thread; i < ROWS * TILE; i += ROWS * LANES) {
+                const int k = start + i % TILE, at = first + i / TILE;
+                tile_a[i] = at < rows && k < INNER ? a[at * INNER + k] : 0u;
+            }
+            for (int i = INNER > TILE || repeat == 0 ? thread : LANES * TILE; i < LANES * TILE; i += ROWS * LANES) {
+                const int k = start + i % TILE, at = word * LANES + i / TILE;
+                tile_b[i / TILE * (TILE | 1) + i % TILE] = at < OUTPUTS && k < INNER ? b[at * INNER + k] : 0u;
+            }
+            BARRIER();
 #pragma unroll
-        for (int i = 0; i < TILE; ++i)
-            differing += POPCOUNT(tile_a[ty * TILE + i] ^ tile_b[lane * (TILE | 1) + i]);
-        BARRIER();
-    }
-    const uint vote = (uint)(differing <= limits[output]) ^ (falling[word] >> lane & 1u);
+            for (int i = 0; i < TILE; ++i)
+                differing += POPCOUNT(tile_a[ty * TILE + i] ^ tile_b[lane * (TILE | 1) + i]);
+            BARRIER();
+        }
+        const uint vote = (uint)(differing <= limit) ^ below;
 #if HAS_BALLOT
-    const uint bits = BALLOT(vote);
+        const uint bits = BALLOT(vote);
 #else
-    votes[ty * LANES + lane] = (uchar)vote;
-    BARRIER();
-    uint bits = 0;
-    for (int i = 0; lane == 0 && i < LANES; ++i)
-        bits |= (uint)votes[ty * LANES + i] << i;
+        votes[thread] = (uchar)vote;
+        BARRIER();
+        uint bits = 0;
+        for (int i = 0; lane == 0 && i < LANES; ++i)
+            bits |= (uint)votes[ty * LANES + i] << i;
+        BARRIER();
 #endif
-    if (lane == 0 && row < rows)
-        out[row * OUT_WORDS + word] = bits;
+        if (lane == 0 && row < rows)
+            out[row * OUT_WORDS + word] = bits;
+    }
 }

@@ -1,8 +1,8 @@
 /* dense_segments.h with the partial sums reduced by shuffles: within a warp without local memory or barriers, and once
  * through local memory where there are several warps. Same arguments and launch; SEGMENTS a power of two up to 1024.
  */
-extern "C" __global__ void dense_segments_shuffle(const uint *__restrict__ x, const uint *__restrict__ weights,
-                                                  int *__restrict__ out)
+KERNEL dense_segments_shuffle(const GLOBAL uint *RESTRICT x, const GLOBAL uint *RESTRICT weights,
+                              GLOBAL int *RESTRICT out)
 {
     const int segment = threadIdx.x, output = blockIdx.x % OUTPUTS, image = blockIdx.x / OUTPUTS;
     int differing = 0;

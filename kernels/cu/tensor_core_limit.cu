@@ -1,7 +1,7 @@
 /* The rate of 1-bit tensor cores (compute capability 8.0 and later), for bench: no plan launches it. ROUNDS products
  * 16x8x256 of AND and population count in each of CHAINS independent accumulators of a warp.
  */
-extern "C" __global__ void tensor_core_limit(int *__restrict__ out)
+KERNEL tensor_core_limit(GLOBAL int *RESTRICT out)
 {
     const int id = blockIdx.x * blockDim.x + threadIdx.x;
     int sums[CHAINS][4] = {};

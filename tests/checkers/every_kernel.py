@@ -64,17 +64,19 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
     for channels, pad in ((3, -1), (40, 1), (70, 0)):
         x = TensorType((None, 6, 7, channels), Domain.BIT)
         conv, feeds = ops.BinaryConv(WINDOW, 1, pad), {"x": bits(BATCH, 6, 7, channels)}
-        for variant in ("default", "paper", "conv_lanes", "direct_threshold"):
+        for variant in ("default", "paper", "conv_lanes", "conv_tile", "direct_threshold"):
             yield variant, thresholded(conv, x, weights(37, 3, 2, channels), rng), feeds
-        yield "direct", graph_of(conv, x, weights(37, 3, 2, channels)), feeds
+        for variant in ("direct", "conv_tile", *(("patch_gemm", "patch_separate") if pad else ())):
+            yield variant, graph_of(conv, x, weights(37, 3, 2, channels)), feeds
     grouped = TensorType((None, 6, 7, 40), Domain.BIT)
     yield "default", graph_of(ops.BinaryConv(WINDOW, 2), grouped, weights(6, 3, 2, 20)), {"x": bits(BATCH, 6, 7, 40)}
-    for variant in ("default", "dense_segments", "dense_direct"):
+    for variant in ("default", "dense_segments", "dense_segments_shuffle", "dense_direct", "dense_tile"):
         graph = graph_of(ops.BinaryDense(), TensorType((None, 700), Domain.BIT), weights(5, 700))
         yield variant, graph, {"x": bits(BATCH, 700)}
     constants = {"w": weights(40, 700), "t": Constant.of(rng.integers(-9, 9, 40).astype(np.int32)), "f": weights(40)}
     dense = (Node("d", ops.BinaryDense(), ("x", "w"), ("acc",)), Node("t", ops.Threshold(), ("acc", "t", "f"), ("y",)))
-    yield "default", Graph({"x": graph.inputs["x"]}, dense, ("y",), constants), {"x": bits(BATCH, 700)}
+    for variant in ("default", "dense_tile", "threshold_votes"):
+        yield variant, Graph({"x": graph.inputs["x"]}, dense, ("y",), constants), {"x": bits(BATCH, 700)}
 
     real = TensorType((None, 6, 7, 5), Domain.FLOAT32)
     pixels = {"x": rng.normal(size=(BATCH, 6, 7, 5)).astype(np.float32)}
@@ -113,6 +115,9 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
     levels = TensorType((None, 6, 7, 3), Domain.UINT8)
     t, f = Constant.of(np.array([0, 128, 256], dtype=np.int32)), weights(3)
     image = {"x": rng.integers(0, 256, (BATCH, 6, 7, 3), dtype=np.uint8)}
+    many = {"x": rng.integers(0, 256, (BATCH, 6, 7, 40), dtype=np.uint8)}
+    constants = {"t": Constant.of(rng.integers(0, 256, 40).astype(np.int32)), "f": weights(40)}
+    yield "threshold_votes", graph_of(ops.Threshold(), TensorType((None, 6, 7, 40), Domain.UINT8), *constants.values()), many
     yield "default", graph_of(ops.Threshold(), levels, t, f), image
     yield "default", graph_of(ops.Grayscale(), levels), image
     gray = {"x": image["x"][..., :1].copy()}
@@ -148,8 +153,9 @@ def entries(language: Language, kind: DeviceKind) -> set[str]:
     for folder in ("common", language.value):
         for path in resources.files("bnnrt.kernels").joinpath(folder).iterdir():
             text = path.read_text(encoding="utf-8")
-            # Vectors of lanes are made for CPUs.
-            if kind is DeviceKind.CPU or "for CPUs" not in text:
+            # Vectors of lanes are made for CPUs, rows that vote for GPUs.
+            other = "for GPUs" if kind is DeviceKind.CPU else "for CPUs"
+            if other not in text and "no plan launches" not in text:
                 found |= set(re.findall(r"^KERNEL (\w+)", text, re.MULTILINE))
     return found
 
