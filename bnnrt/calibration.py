@@ -29,7 +29,8 @@ Levels = tuple[int, ...]
 
 MIN_IMAGES = 10
 """Images that each class needs, so that 70 % and 30 % of them are whole numbers of images."""
-_STEPS = (64, 32, 16, 8, 4, 2, 1)
+_COARSE = 32
+_STEPS = (16, 8, 4, 2, 1)
 _BATCH = 32
 # A score of 0 has a loss, too.
 _LEAST_SCORE = float(np.finfo(np.float32).tiny)
@@ -78,36 +79,48 @@ def chosen_for_tuning(names: Sequence[str], classes: Sequence[int], seed: int) -
 def search(
     loss: Callable[[Levels, float], float], start: Levels, tried: Callable[[int, float], None] = lambda n, best: None
 ) -> tuple[Levels, int]:
-    """The levels that a pattern search from ``start`` ends at, and how often it asked for a loss.
+    """The levels that a search from ``start`` ends at, and how often it asked for a loss.
 
-    Each level by itself, and all of them together, are moved up and down by 64, then by half of that, and so on, within
-    1 to 255, for as long as the loss falls. Of equal losses the smaller change counts. ``loss`` is given the levels and
-    a limit, and may return infinity where the loss is above it.
+    All levels together, and each by itself, are moved by every multiple of 32 within 1 to 255, which finds the way out
+    of a region where the loss is flat, as where a plane is constant. Then a pattern search moves them up and down by
+    16, by 8, and so on, each for as long as the loss falls. Of equal losses the smaller change counts. ``loss`` is
+    given the levels and a limit, and may return infinity where the loss is above it.
     """
     best, best_loss = start, loss(start, inf)
     seen = {start}
+    planes = range(len(start))
+    moves = [frozenset({plane}) for plane in planes]
+    if len(start) > 1:
+        moves.insert(0, frozenset(planes))
 
     def change(levels: Levels) -> int:
         return sum(abs(a - b) for a, b in zip(levels, start, strict=True))
 
-    planes = range(len(start))
-    moves = [frozenset({plane}) for plane in planes] + ([frozenset(planes)] if len(start) > 1 else [])
+    def better(origin: Levels, moved: frozenset[int], by: int) -> bool:
+        """Whether the levels that are ``by`` away from ``origin`` are the best now."""
+        nonlocal best, best_loss
+        levels = tuple(min(max(level + by, 1), 255) if i in moved else level for i, level in enumerate(origin))
+        if levels in seen:
+            return False
+        seen.add(levels)
+        value = loss(levels, best_loss)
+        found = (value, change(levels)) < (best_loss, change(best))
+        if found:
+            best, best_loss = levels, value
+        tried(len(seen), best_loss)
+        return found
+
+    for moved in moves:
+        origin = best
+        for by in range(-256, 257, _COARSE):
+            better(origin, moved, by)
     for step in _STEPS:
         improved = True
         while improved:
             improved = False
             for moved in moves:
                 for by in (step, -step):
-                    levels = tuple(
-                        min(max(level + by, 1), 255) if plane in moved else level for plane, level in enumerate(best)
-                    )
-                    if levels in seen:
-                        continue
-                    seen.add(levels)
-                    value = loss(levels, best_loss)
-                    if (value, change(levels)) < (best_loss, change(best)):
-                        best, best_loss, improved = levels, value, True
-                    tried(len(seen), best_loss)
+                    improved |= better(best, moved, by)
     return best, len(seen)
 
 

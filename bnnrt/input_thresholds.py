@@ -8,8 +8,8 @@ first at all 256 pixel levels, before and after.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from bnnrt.ops import (
     Grayscale,
     LocalBinaryPattern,
     MaxPool,
+    Op,
     PRelu,
     Relu,
     Sign,
@@ -35,12 +36,14 @@ from bnnrt.ops import (
     ToFloat,
     Transpose,
 )
+from bnnrt.preprocess.pipeline import ImagePipeline
 
 __all__ = ["InputThresholds"]
 
 Array = npt.NDArray[Any]
 
 _LEVELS = np.arange(256)
+_TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 _CONVERT_AGAIN = "convert the model again"
 
 
@@ -79,7 +82,8 @@ class InputThresholds:
         self._heads: list[Node] = []
         if not binding.binarized:
             self._values = _bound(binding)
-            self._heads = [self._head(node) for node in self._nodes]
+            images = _images(bundle.model, self._values, bundle.pipeline)
+            self._heads = [self._head(node, images) for node in self._nodes]
 
     def _constant(self, node: Node, index: int) -> Array:
         return self._pixels.constants[node.inputs[index]].unpacked().reshape(-1)
@@ -97,12 +101,12 @@ class InputThresholds:
             names = ["gray"] if count == 1 else [f"plane {i}" for i in range(count)]
         return names if len(self._nodes) == 1 else [f"{node.name}: {name}" for name in names]
 
-    def _head(self, node: Node) -> Node:
+    def _head(self, node: Node, images: Mapping[str, _Image]) -> Node:
         """The node of the model's graph that makes the same bits as ``node`` does of pixels."""
         model = self._bundle.model
         found = [n for n in model.nodes if n.name == node.name and isinstance(n.op, Sign | Threshold)]
         wanted = _levels_to_bits(self._constant(node, 1), self._constant(node, 2))
-        if len(found) != 1 or not _same(_bits(model, found[0], self._values), wanted):
+        if len(found) != 1 or not _same(_bits(model, found[0], images, wanted.shape[1]), wanted):
             raise InputError(
                 "the graph of the model's own input does not hold this threshold",
                 f"{self._bundle.provenance.source}, node {node.name}",
@@ -127,14 +131,16 @@ class InputThresholds:
 
         Raises InputError where the model's own arithmetic does not tell the levels apart.
         """
-        model = self._bundle.model
+        model, pipeline = self._bundle.model, self._bundle.pipeline
+        assert pipeline is not None  # __init__
         for head, node, part in zip(self._heads, self._nodes, self._split(levels), strict=bool(self._heads)):
             changed = part != self._constant(node, 1)
             if not changed.any():
                 continue
-            model = _moved(model, head, self._values, part, changed)
+            model = _moved(model, head, _images(model, self._values, pipeline), part, changed)
             (moved,) = (n for n in model.nodes if n.outputs == head.outputs)
-            if not _same(_bits(model, moved, self._values), _levels_to_bits(part, self._constant(node, 2))):
+            bits = _bits(model, moved, _images(model, self._values, pipeline), len(part))
+            if not _same(bits, _levels_to_bits(part, self._constant(node, 2))):
                 raise InputError(
                     "in float32 the model does not tell neighbouring pixel values apart",
                     f"{self._bundle.provenance.source}, node {node.name}",
@@ -164,80 +170,137 @@ def _bound(binding: PixelBinding) -> Array:
     return values
 
 
-def _evaluated(graph: Graph, values: Array) -> dict[str, Array]:
-    """Tensors that depend on one element of the input only, where that is each of ``values``: float32 [256, C or 1]."""
+@dataclass(frozen=True, eq=False)
+class _Image:
+    """A float32 tensor whose elements depend on one pixel channel each.
+
+    ``values`` is what they are at the 256 pixel values, float32 [256, C], or [256, 1] where all channels are alike.
+    ``last`` says that the channels are its last axis, as in NHWC, and not its second one.
+    """
+
+    values: Array
+    last: bool
+
+
+def _images(graph: Graph, values: Array, pipeline: ImagePipeline) -> dict[str, _Image]:
+    """The tensors between the input, which is ``values``, and whatever mixes its elements."""
     if len(graph.inputs) != 1:
         return {}
-    known = dict.fromkeys(graph.inputs, values)
+    ((name, kind),) = graph.inputs.items()
+    size = (pipeline.height, pipeline.width)
+    first, last = (kind.shape[1:] == shape for shape in ((pipeline.channels, *size), (*size, pipeline.channels)))
+    if first == last and pipeline.channels > 1:
+        return {}
+    found = {name: _Image(values, last)}
     with np.errstate(all="ignore"):
         for node in graph.nodes:
-            if not all(name in known or name in graph.constants for name in node.inputs):
-                continue
-            x = known.get(node.inputs[0])
-            constants = [graph.constants[name].data for name in node.inputs if name in graph.constants]
-            if any(constant.ndim != 1 for constant in constants):
-                continue
-            if isinstance(node.op, Transpose):
-                # Numbers of their own for each channel would not be the last axis any more.
-                if x is not None and x.shape[1] == 1:
-                    known[node.outputs[0]] = x
-            elif isinstance(node.op, MaxPool | ToFloat):
-                if x is not None:
-                    known[node.outputs[0]] = x
-            elif isinstance(node.op, Arithmetic | Clip | PRelu | Relu):
-                operands = [known[n] if n in known else graph.constants[n].data for n in node.inputs]
-                known[node.outputs[0]] = reference.pointwise(node.op, *operands)
-    return known
+            image = _image(graph, node, found)
+            if image is not None:
+                found[node.outputs[0]] = image
+    return found
 
 
-def _bits(graph: Graph, node: Node, values: Array) -> Array | None:
-    """The bits that a sign or threshold makes of ``values`` at the input, bool [256, C]; None where it sees others."""
-    x = _evaluated(graph, values).get(node.inputs[0])
-    channels = graph.types[node.outputs[0]].channels
-    if x is None or x.shape[1] not in (1, channels):
+def _image(graph: Graph, node: Node, found: Mapping[str, _Image]) -> _Image | None:
+    """What a node makes of tensors of :func:`_images`; None where that is none."""
+    images = [found[name] for name in node.inputs if name in found]
+    constants = [graph.constants[name].data for name in node.inputs if name in graph.constants]
+    if not images or len(images) + len(constants) < len(node.inputs) or len({image.last for image in images}) > 1:
+        return None
+    image = images[0]
+    if isinstance(node.op, Transpose):
+        to_last = node.op.perm == _TO_LAST
+        known = to_last or node.op.perm == _TO_FIRST
+        return _Image(image.values, to_last) if known and image.last is not to_last else None
+    if isinstance(node.op, MaxPool | ToFloat):
+        return image
+    # A vector belongs to the last axis.
+    if not isinstance(node.op, Arithmetic | Clip | PRelu | Relu) or not (
+        image.last or all(constant.shape == (1,) for constant in constants)
+    ):
+        return None
+    operands = [found[name].values if name in found else graph.constants[name].data for name in node.inputs]
+    return _Image(reference.pointwise(node.op, *operands), image.last)
+
+
+def _bits(graph: Graph, node: Node, images: Mapping[str, _Image], planes: int) -> Array | None:
+    """The bits that a sign or threshold makes at the 256 pixel values, bool [256, planes].
+
+    None where it sees other numbers, or has levels of its own for each column and not for each plane.
+    """
+    image = images.get(node.inputs[0])
+    if image is None or image.values.shape[1] not in (1, planes):
         return None
     if isinstance(node.op, Threshold):  # where the model's own input has 8 bits
-        level, falling = (graph.constants[name].unpacked().reshape(-1) for name in node.inputs[1:])
-        bits = (x >= level) != falling.astype(np.bool_)
+        levels, falling = (graph.constants[name].unpacked().reshape(-1) for name in node.inputs[1:])
+        if not image.last:
+            if planes > 1 or len({*zip(levels.tolist(), falling.tolist(), strict=True)}) > 1:
+                return None
+            levels, falling = levels[:1], falling[:1]
+        bits = (image.values >= levels) != falling.astype(np.bool_)
     else:
         assert isinstance(node.op, Sign)
-        bits = x >= 0 if node.op.zero is SignOfZero.GE else x > 0
-    return np.broadcast_to(bits, (len(values), channels))
+        bits = image.values >= 0 if node.op.zero is SignOfZero.GE else image.values > 0
+    return np.broadcast_to(bits, (len(bits), planes))
 
 
-def _moved(graph: Graph, head: Node, values: Array, levels: Array, changed: Array) -> Graph:
+def _addition(graph: Graph, tensor: str, images: Mapping[str, _Image]) -> tuple[Node, int] | None:
+    """The addition of a constant, input ``int`` of ``Node``, that ``tensor`` is, and nobody else wants to see."""
+    producers, readers = graph.producers(), graph.consumers()
+    while len(readers[tensor]) == 1 and tensor not in graph.outputs and tensor in producers:
+        node = producers[tensor]
+        if isinstance(node.op, Transpose):
+            tensor = node.inputs[0]
+            continue
+        for index, name in enumerate(node.inputs):
+            if node.op == Arithmetic(ArithmeticKind.ADD) and name in graph.constants and tensor in images:
+                return node, index
+        return None
+    return None
+
+
+def _moved(graph: Graph, head: Node, images: Mapping[str, _Image], levels: Array, changed: Array) -> Graph:
     """``graph`` with a sign or threshold that changes at other levels, in the planes that are ``changed``.
 
     In front of a sign, the number that is added becomes one that puts 0 midway between two pixel values. Where nothing
-    is added, or another node wants the old sum, an addition is put in.
+    is added, or another node wants the old sum, or there is one number for all planes, an addition is put in.
     """
     if isinstance(head.op, Threshold):
-        return _with_constant(graph, head.outputs[0], 1, levels)
-    known = _evaluated(graph, values)
-    term, number, old = head.inputs[0], None, np.zeros(1, dtype=np.float32)
-    adding = graph.producers().get(term)
-    if (
-        adding is not None
-        and adding.op == Arithmetic(ArithmeticKind.ADD)
-        and len(graph.consumers()[term]) == 1
-        and term not in graph.outputs
-    ):
-        number = next((i for i, name in enumerate(adding.inputs) if name in graph.constants), None)
-        if number is not None:
-            term, old = adding.inputs[1 - number], graph.constants[adding.inputs[number]].data
-    planes = np.arange(len(levels))
-    x = np.broadcast_to(known[term], (len(values), len(levels))).astype(np.float64)
-    first = np.where(changed, levels, 1)
-    middle = (x[first - 1, planes] + x[first, planes]) / 2
-    new = np.where(changed, -middle, np.broadcast_to(old, levels.shape)).astype(np.float32)
-    if adding is not None and number is not None:
-        return _with_constant(graph, adding.outputs[0], number, new)
-    total = _unused(graph, f"{term}/calibrated")
-    constant = _unused(graph, f"{total}/constant")
-    added = Node(head.name, Arithmetic(ArithmeticKind.ADD), (term, constant), (total,))
+        columns = graph.types[head.outputs[0]].channels
+        return _with_constant(graph, head.outputs[0], 1, levels if len(levels) == columns else levels.repeat(columns))
+    tensor, old = head.inputs[0], np.zeros(1, dtype=np.float32)
+    adding = _addition(graph, tensor, images)
+    if adding is not None:
+        node, index = adding
+        new = _numbers(images[node.inputs[1 - index]], levels, changed, graph.constants[node.inputs[index]].data)
+        last = images[node.outputs[0]].last
+        if last or len(set(new.tolist())) == 1:
+            return _with_constant(graph, node.outputs[0], index, new if last else new[:1])
+    new = _numbers(images[tensor], levels, changed, old)
+    last = images[tensor].last
+    whole = last or len(set(new.tolist())) == 1
+    ops: list[Op] = (
+        [Arithmetic(ArithmeticKind.ADD)]
+        if whole
+        else [Transpose(_TO_LAST), Arithmetic(ArithmeticKind.ADD), Transpose(_TO_FIRST)]
+    )
+    constant = _unused(graph, f"{tensor}/added")
+    nodes = []
+    for number, op in enumerate(ops):
+        name = _unused(graph, f"{tensor}/{number}")
+        nodes.append(Node(head.name, op, (tensor, constant) if isinstance(op, Arithmetic) else (tensor,), (name,)))
+        tensor = name
     place = graph.nodes.index(head)
-    nodes = (*graph.nodes[:place], added, replace(head, inputs=(total,)), *graph.nodes[place + 1 :])
-    return graph.rebuilt(nodes, {**graph.constants, constant: Constant.of(new)})
+    nodes = [*graph.nodes[:place], *nodes, replace(head, inputs=(tensor,)), *graph.nodes[place + 1 :]]
+    return graph.rebuilt(nodes, {**graph.constants, constant: Constant.of(new if last or not whole else new[:1])})
+
+
+def _numbers(image: _Image, levels: Array, changed: Array, old: Array) -> Array:
+    """What to add to an image so that 0 lies between each level and the pixel value below it, float32 [C]."""
+    planes = np.arange(len(levels))
+    x = np.broadcast_to(image.values, (len(image.values), len(levels))).astype(np.float64)
+    first = np.where(changed, levels, 1)  # a constant plane has a level beyond the values
+    middle = (x[first - 1, planes] + x[first, planes]) / 2
+    return np.where(changed, -middle, np.broadcast_to(old, levels.shape)).astype(np.float32)
 
 
 def _with_constant(graph: Graph, output: str, index: int, values: Array) -> Graph:
