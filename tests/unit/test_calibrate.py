@@ -122,28 +122,37 @@ def column(*values: float) -> Array:
     return np.array(values, np.float32)[:, None, None]
 
 
-NORM = {"epsilon": 1e-3}
-HEADS: dict[str, tuple[int, list[tuple[str, list[Any], dict[str, Any]]], Options]] = {
-    "add": (3, [("Add", [column(-90.5, -100.25, -130)], {}), ("Sign", [], {})], Options()),
-    "one number for all": (3, [("Add", [column(-100.5)], {}), ("Sign", [], {})], Options()),
-    "gray": (1, [("Add", [column(-100.5)], {}), ("Sign", [], {})], Options()),
-    "sub": (3, [("Sub", [column(90.5, 100.5, 130.5)], {}), ("Sign", [], {})], Options()),
-    "scaled": (3, [("Add", [column(-0.4, -0.5, -0.6)], {}), ("Sign", [], {})], Options(pixel_scale=1 / 255)),
-    "nothing added": (1, [("Sign", [], {})], Options(pixel_scale=1 / 127.5, pixel_offset=-1.0)),
-    "falling": (3, [("Mul", [column(-1, 0.5, -2)], {}), ("Add", [column(90.5, -50.25, 261)], {}), ("Sign", [], {})], Options()),
+Nodes = list[tuple[str, list[Any], dict[str, Any]]]
+SIGN: Nodes = [("Sign", [], {})]
+
+
+def adding(*numbers: float) -> Nodes:
+    return [("Add", [column(*numbers)], {})]
+
+
+NORM = [np.array(values, np.float32) for values in ((1, -2, 0.1), (0.1, 0.2, 0.03), (0.5, 0.4, 0.6), (0.1, 0.2, 0.3))]
+POOL = ("MaxPool", [], {"kernel_shape": [2, 2], "strides": [2, 2]})
+UNIT = Options(pixel_scale=1 / 255)
+HEADS: dict[str, tuple[int, Nodes, Options]] = {
+    "add": (3, [*adding(-90.5, -100.25, -130), *SIGN], Options()),
+    "one number for all": (3, [*adding(-100.5), *SIGN], Options()),
+    "gray": (1, [*adding(-100.5), *SIGN], Options()),
+    "sub": (3, [("Sub", [column(90.5, 100.5, 130.5)], {}), *SIGN], Options()),
+    "scaled": (3, [*adding(-0.4, -0.5, -0.6), *SIGN], UNIT),
+    "scaled, flat": (3, [*adding(-0.4), *SIGN], UNIT),
+    "nothing added": (1, SIGN, Options(pixel_scale=1 / 127.5, pixel_offset=-1.0)),
+    "falling": (3, [("Mul", [column(-1, 0.5, -2)], {}), *adding(90.5, -50.25, 261), *SIGN], Options()),
     "normed": (
         3,
-        [
-            ("Div", [np.float32(255)], {}),
-            ("BatchNormalization", [column(1, -2, 0.1).ravel(), column(0.1, 0.2, 0.03).ravel(), column(0.5, 0.4, 0.6).ravel(), column(0.1, 0.2, 0.3).ravel()], NORM),
-            ("Sign", [], {}),
-        ],
+        [("Div", [np.float32(255)], {}), ("BatchNormalization", [*NORM], {"epsilon": 1e-3}), *SIGN],
         Options(),
     ),
-    "pooled": (3, [("Add", [column(-90.5, -100.5, -130.5)], {}), ("MaxPool", [], {"kernel_shape": [2, 2], "strides": [2, 2]}), ("Sign", [], {})], Options()),
-    "clipped": (3, [("Add", [column(-90.5, -100.5, -130.5)], {}), ("Clip", [np.float32(-50), np.float32(60)], {}), ("Sign", [], {})], Options()),
-    "constant plane": (3, [("Add", [column(-90.5, 3, -400)], {}), ("Sign", [], {})], Options()),
-}  # fmt: skip
+    "pooled": (3, [*adding(-90.5, -100.5, -130.5), POOL, *SIGN], Options()),
+    "pooled, falling": (3, [("Neg", [], {}), *adding(90.5, 100.5, 130.5), POOL, *SIGN], Options()),
+    "clipped": (3, [*adding(-90.5, -100.5, -130.5), ("Clip", [np.float32(-50), np.float32(60)], {}), *SIGN], Options()),
+    "flattened": (3, [("Flatten", [], {}), ("Add", [np.float32(-100.5)], {}), *SIGN], Options()),
+    "constant plane": (3, [*adding(-90.5, 3, -400), *SIGN], Options()),
+}
 PLANES = [
     (3, Options(input_binarization=InputBinarization(Scheme.THRESHOLD, (-90.5, -100.0, -130.5)))),
     (1, Options(input_binarization=InputBinarization(Scheme.THRESHOLD_GRAY, (-90.5,)))),
@@ -210,7 +219,7 @@ def test_a_plane_that_stays_keeps_its_number(tmp_path: Path) -> None:
 
 
 def test_a_sum_that_others_read_stays(tmp_path: Path) -> None:
-    nodes = [("Add", [column(-90.5, -100.5, -130.5)], {}), ("Sign", [], {})]
+    nodes = [*adding(-90.5, -100.5, -130.5), *SIGN]
     made, _ = convert(network(tmp_path / "m.onnx", 3, nodes, side=0))
     changed = InputThresholds(made).bundle((30, 40, 50))
     pixels = np.random.default_rng(1).integers(0, 256, (3, SIZE, SIZE, 3), dtype=np.uint8)
@@ -220,7 +229,7 @@ def test_a_sum_that_others_read_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("planes", "options"), PLANES)
 def test_planes_of_bits_are_no_business_of_the_model(planes: int, options: Options, tmp_path: Path) -> None:
-    made, _ = convert(network(tmp_path / "m.onnx", planes, [("Sign", [], {})]), options)
+    made, _ = convert(network(tmp_path / "m.onnx", planes, SIGN), options)
     thresholds = InputThresholds(made)
     assert thresholds.names == (("gray",) if planes == 1 else ("red", "green", "blue"))
     levels = tuple(level - 50 for level in thresholds.levels)
@@ -447,7 +456,7 @@ LEVELS = {"dark": (0, 60), "light": (50, 110)}
 def small(tmp_path: Path) -> Path:
     """A network that takes everything below 200 for dark."""
     path = tmp_path / "small.bnn"
-    nodes = [("Add", [column(-200)], {}), ("Sign", [], {})]
+    nodes = [*adding(-200), *SIGN]
     bundle.write(convert(network(tmp_path / "small.onnx", 3, nodes))[0], path)
     return path
 
@@ -533,7 +542,7 @@ def test_images_that_cannot_be_read_are_left_out(run: Run, small: Path, folder: 
 
 
 def test_a_class_without_images_is_told(run: Run, tmp_path: Path) -> None:
-    path = network(tmp_path / "m.onnx", 3, [("Add", [column(-200)], {}), ("Sign", [], {})])
+    path = network(tmp_path / "m.onnx", 3, [*adding(-200), *SIGN])
     model = onnx.load(path)
     weights = next(t for t in model.graph.initializer if t.dims == [3 * SIZE * SIZE, 2])
     old = numpy_helper.to_array(weights)
@@ -562,9 +571,7 @@ def assert_refused(done: Done, *parts: str) -> None:
 
 def test_bundles_without_thresholds(run: Run, folder: Path, tmp_path: Path) -> None:
     assert_refused(calibrate(run, REAL_INPUT, folder, "-o", tmp_path / "o.bnn"), "has no thresholds")
-    made, _ = convert(
-        network(tmp_path / "m.onnx", 3, [("Sign", [], {})]), Options(input_binarization=InputBinarization(Scheme.LBP))
-    )
+    made, _ = convert(network(tmp_path / "m.onnx", 3, SIGN), Options(input_binarization=InputBinarization(Scheme.LBP)))
     bundle.write(made, tmp_path / "lbp.bnn")
     done = calibrate(run, tmp_path / "lbp.bnn", folder, "-o", tmp_path / "o.bnn")
     assert_refused(done, "local binary patterns have no thresholds")
