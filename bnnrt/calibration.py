@@ -64,8 +64,8 @@ class Calibrated:
 def chosen_for_tuning(names: Sequence[str], classes: Sequence[int], seed: int) -> list[bool]:
     """Which images to tune on: of each class 70 %, rounded to the nearest number.
 
-    ``names`` tell the images apart. The choice depends on them and on the seed, not on their order, nor on the other
-    images, by the order of their hashes.
+    ``names`` tell the images apart. The choice depends on them and on the seed, by the order of their hashes, and not
+    on the order in which they are given.
     """
     chosen = [False] * len(names)
     for label in set(classes):

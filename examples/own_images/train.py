@@ -215,8 +215,12 @@ def main():
     args = parser.parse_args()
     if args.size < 8 or args.size % 4 or args.epochs < 1:
         fail("--size has to be a multiple of 4, at least 8, and --epochs at least 1")
-    if not args.output.absolute().parent.is_dir():
-        fail(f"there is no such folder ({args.output.parent}): create it first")
+    if args.output.is_dir() or not args.output.absolute().parent.is_dir():
+        fail(f"no file can be written there ({args.output}): give a file in a folder that exists")
+    try:
+        torch.zeros(1, device=args.device)
+    except (AssertionError, RuntimeError) as e:
+        fail(f"there is no such device ({args.device}): {str(e).splitlines()[0]}")
     torch.manual_seed(args.seed)
     labels, images, classes, held_out = read(args.folder, args.size)
     print(f"{', '.join(labels)}: {int((~held_out).sum())} images to train on, {int(held_out.sum())} held out")
