@@ -490,6 +490,12 @@ def test_the_model_itself_can_be_given(run: Run, small: Path, folder: Path, tmp_
     assert b.provenance.calibration.bundle_sha256 == b.provenance.source_sha256
 
 
+def test_all_backends_find_the_same(run: Run, small: Path, folder: Path, tmp_path: Path) -> None:
+    for name in ("numpy", "opencl"):
+        assert run("calibrate", small, folder, "-o", tmp_path / name, "--backend", name).status == 0
+    assert (tmp_path / "numpy").read_bytes() == (tmp_path / "opencl").read_bytes()
+
+
 def test_thresholds_that_are_best_already_stay(run: Run, small: Path, folder: Path, tmp_path: Path) -> None:
     assert calibrate(run, small, folder, "-o", tmp_path / "a.bnn").status == 0
     done = calibrate(run, tmp_path / "a.bnn", folder, "-o", tmp_path / "b.bnn")
