@@ -23,8 +23,8 @@ from bnnrt.ops import (
     Arithmetic,
     ArithmeticKind,
     Clip,
+    Concat,
     Domain,
-    Grayscale,
     LocalBinaryPattern,
     MaxPool,
     Op,
@@ -91,14 +91,13 @@ class InputThresholds:
     def _plane_names(self, node: Node) -> list[str]:
         """What people call the planes of a threshold."""
         assert self._bundle.pipeline is not None  # __init__
-        count = self._pixels.types[node.outputs[0]].channels
-        maker = self._pixels.producers().get(node.inputs[0])
-        if isinstance(maker, Node) and isinstance(maker.op, Grayscale):
-            names = ["gray"]
-        elif count == 3:
+        source, count = self._pixels.types[node.inputs[0]].channels, self._pixels.types[node.outputs[0]].channels
+        if source == 3:
             names = ["blue", "green", "red"] if self._bundle.pipeline.color == "bgr" else ["red", "green", "blue"]
         else:
-            names = ["gray"] if count == 1 else [f"plane {i}" for i in range(count)]
+            names = ["gray"] if source == 1 else [f"channel {i}" for i in range(source)]
+        if count > source:  # several thresholds a channel: plane i is of channel i mod C
+            names = [f"{names[i % source]} {i // source + 1}" for i in range(count)]
         return names if len(self._nodes) == 1 else [f"{node.name}: {name}" for name in names]
 
     def _head(self, node: Node, images: Mapping[str, _Image]) -> Node:
@@ -213,6 +212,9 @@ def _image(graph: Graph, node: Node, found: Mapping[str, _Image]) -> _Image | No
         return _Image(image.values, to_last) if known and image.last is not to_last else None
     if isinstance(node.op, MaxPool | ToFloat):
         return image
+    if isinstance(node.op, Concat):  # along the last axis
+        parts = [np.broadcast_to(found[n].values, (256, graph.types[n].channels)) for n in node.inputs if n in found]
+        return _Image(np.concatenate(parts, axis=1), True) if image.last and not constants else None
     # A vector belongs to the last axis.
     if not isinstance(node.op, Arithmetic | Clip | PRelu | Relu) or not (
         image.last or all(constant.shape == (1,) for constant in constants)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,6 +66,8 @@ def calibrate_command(
     loaded = load_bundle(bundle)
     thresholds = InputThresholds(loaded)
     labels = class_names(loaded)
+    if prod(loaded.model.types[loaded.model.outputs[0]].with_batch(1)) != len(labels):
+        raise InputError("the first output is no score of each class", loaded.provenance.source, "leave T as it is")
     assert loaded.pipeline is not None  # it has thresholds on pixels
     files, classes, pixels, failed = _read(labelled_images(folder, list(labels)), loaded.pipeline)
     if not as_json:

@@ -295,6 +295,28 @@ def test_graphs_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
             InputThresholds(bad)
 
 
+def test_several_thresholds_a_channel(tmp_path: Path) -> None:
+    path = network(tmp_path / "m.onnx", 3, [*adding(-40, -50, -60), *SIGN])
+    model = onnx.load(path)
+    numbers = next(t for t in model.graph.initializer if t.dims == [3, 1, 1])
+    numbers.CopyFrom(numpy_helper.from_array(column(-40.5, -50.5, -60.5, -140.5, -150.5, -160.5), numbers.name))
+    weights = next(t for t in model.graph.initializer if t.dims == [3 * SIZE * SIZE, 2])
+    weights.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weights).repeat(2, axis=0), weights.name))
+    model.graph.node.insert(0, helper.make_node("Concat", ["x", "x"], ["xx"], "twice", axis=1))
+    model.graph.node[1].input[0] = "xx"
+    onnx.save(model, path)
+    made, _ = convert(path)
+    assert made.pixels is not None
+    if not any(isinstance(node.op, Threshold) for node in made.pixels.nodes):
+        pytest.skip("the converter does not fold several thresholds of a channel")
+    thresholds = InputThresholds(made)
+    assert thresholds.names == ("red 1", "green 1", "blue 1", "red 2", "green 2", "blue 2")
+    assert thresholds.levels == (41, 51, 61, 141, 151, 161)
+    changed = thresholds.bundle((10, 20, 30, 200, 210, 161))
+    pixels = np.random.default_rng(3).integers(0, 256, (4, SIZE, SIZE, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(*outputs(changed, pixels))
+
+
 def test_levels_that_float32_does_not_tell_apart_are_refused(tmp_path: Path) -> None:
     """Between 2^27 and 2^28 float32 has every sixteenth number."""
     nodes = [("Add", [column(1.5e8)], {}), ("Add", [column(-1.5e8 - 96)], {}), ("Sign", [], {})]
