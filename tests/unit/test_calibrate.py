@@ -606,6 +606,21 @@ def test_bundles_without_thresholds(run: Run, folder: Path, tmp_path: Path) -> N
     assert not (tmp_path / "o.bnn").exists()
 
 
+def test_outputs_that_are_no_scores(run: Run, folder: Path, tmp_path: Path) -> None:
+    path = network(tmp_path / "m.onnx", 3, [*adding(-40), *SIGN])
+    model = onnx.load(path)
+    weights = next(t for t in model.graph.initializer if t.dims == [3 * SIZE * SIZE, 2])
+    weights.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weights).repeat(2, axis=1), weights.name))
+    model.graph.node[-1].output[0] = "flat"
+    model.graph.initializer.append(numpy_helper.from_array(np.array([0, 2, 2]), "shape"))
+    model.graph.node.append(helper.make_node("Reshape", ["flat", "shape"], ["y"]))
+    model.graph.output[0].CopyFrom(info("y", ["N", 2, 2]))
+    onnx.save(model, path)
+    done = calibrate(run, path, folder, "-o", tmp_path / "o.bnn")
+    assert_refused(done, "the first output is no score of each class")
+    assert not (tmp_path / "o.bnn").exists()
+
+
 def test_folders(run: Run, small: Path, tmp_path: Path) -> None:
     def refused(counts: dict[str, int], *parts: str) -> Path:
         made = photos(tmp_path / str(len(list(tmp_path.iterdir()))), counts, LEVELS | {"odd": (0, 255)})
