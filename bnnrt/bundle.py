@@ -27,9 +27,9 @@ from bnnrt.graph_json import MAX_RANK, Value, decode_graph, decode_type, encode_
 from bnnrt.ops import Domain, Grayscale, TensorType
 from bnnrt.preprocess.pipeline import ImagePipeline
 
-__all__ = ["FORMAT_VERSION", "Bundle", "Port", "Provenance", "read", "write"]
+__all__ = ["FORMAT_VERSION", "Bundle", "Calibration", "PixelBinding", "Port", "Provenance", "read", "write"]
 
-FORMAT_VERSION = (1, 0)
+FORMAT_VERSION = (1, 1)
 MAX_FILE_BYTES = 1 << 30
 # JSON takes up to thirty times its length once parsed; a thousand layers and as many labels take a quarter of this.
 MAX_HEADER_BYTES = 4 << 20
@@ -59,8 +59,46 @@ class Port:
 
 
 @dataclass(frozen=True)
+class PixelBinding:
+    """How pixels, 0 to 255, become the model's own input.
+
+    ``value = pixel * scale + offset``, float32 operations, each left out where it is None. With ``binarized`` the value
+    is one of +1 and -1 that the pixel graph makes of the pixels, and the model knows nothing of its thresholds.
+    """
+
+    scale: float | None = None
+    offset: float | None = None
+    binarized: bool = False
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """That input thresholds were tuned on labelled images, and with what result.
+
+    ``bundle_sha256`` is the SHA-256 of the file that was calibrated (64 hex digits), ``images`` the number of images
+    that it was tuned on, ``held_out`` that of others; ``images_right`` and ``held_out_right`` say how many of them were
+    classified correctly, before and after. ``seed`` chose which are which.
+
+    Raises BundleError if the hash is none.
+    """
+
+    bundle_sha256: str
+    seed: int
+    images: int
+    images_right: tuple[int, int]
+    held_out: int
+    held_out_right: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        if not _SHA256.fullmatch(self.bundle_sha256):
+            raise BundleError("calibration.bundle_sha256 is not a SHA-256", fix="give 64 lower-case hex digits")
+
+
+@dataclass(frozen=True)
 class Provenance:
     """Where a bundle comes from: the model's file name, the SHA-256 of its bytes (64 hex digits), and the converter.
+
+    ``calibration`` is the last one that the bundle has been through since.
 
     Raises BundleError if the hash is none.
     """
@@ -68,6 +106,7 @@ class Provenance:
     source: str
     source_sha256: str
     converter: str
+    calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         if not _SHA256.fullmatch(self.source_sha256):
@@ -81,7 +120,8 @@ class Bundle:
     ``model`` starts from the ONNX model's own inputs: ``inputs`` has one port for each, in the same order and of the
     same name, and ``outputs`` likewise. ``pixels`` is the same network from one input ``pixels``, uint8 [N, H, W, C],
     with the same outputs; it and ``pipeline`` are there if the model takes images. ``labels`` names the elements of the
-    last axis of the first output.
+    last axis of the first output. ``binding`` says how ``pixels`` and ``model`` belong together; None where the format
+    did not hold that yet.
 
     Raises BundleError if these do not fit each other.
     """
@@ -93,6 +133,7 @@ class Bundle:
     pipeline: ImagePipeline | None
     labels: tuple[str, ...] | None
     provenance: Provenance
+    binding: PixelBinding | None = None
 
     def __post_init__(self) -> None:
         outputs = {name: self.model.types[name] for name in self.model.outputs}
@@ -101,6 +142,8 @@ class Bundle:
         _check_ports("input", self.inputs, self.model.inputs)
         _check_ports("output", self.outputs, outputs)
         _check_pixels(self.pixels, self.pipeline, outputs)
+        if self.binding is not None and self.pixels is None:
+            raise BundleError("pixels are bound to the model's input, and there is no pixel graph")
         if self.labels is not None:
             shape = self.model.types[self.model.outputs[0]].shape
             if shape[-1] is not None and len(self.labels) != shape[-1]:
@@ -200,8 +243,8 @@ def _encode(bundle: Bundle) -> bytes:
             table[name] = {**encode_type(constant.type), "sha256": digest}
         return names[constant.type, digest]
 
-    document = {
-        "version": FORMAT_VERSION,
+    document: dict[str, Any] = {
+        "version": (1, 0),
         "model": encode(bundle.model),
         "pixels": None if bundle.pixels is None else encode(bundle.pixels),
         "inputs": [asdict(port) for port in bundle.inputs],
@@ -211,6 +254,13 @@ def _encode(bundle: Bundle) -> bytes:
         "provenance": asdict(bundle.provenance),
         "tensors": table,
     }
+    # What version 1.0 does not know is written only where it is there, so that other bundles stay the same bytes.
+    if bundle.provenance.calibration is None:
+        del document["provenance"]["calibration"]
+    if bundle.binding is not None:
+        document["binding"] = asdict(bundle.binding)
+    if bundle.binding is not None or bundle.provenance.calibration is not None:
+        document["version"] = FORMAT_VERSION
     sealed = json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":"))[1:]
     try:
         digest = hashlib.sha256(sealed.encode()).hexdigest()
@@ -222,9 +272,10 @@ def _encode(bundle: Bundle) -> bytes:
 def _decode(data: bytes) -> Bundle:
     """The bundle in the bytes of a file; an error does not name the file."""
     document = _document(data)
-    newer = _is_newer(document)
-    members = Value(document.raw, document.where, newer).fields(
-        *("sha256", "version", "model", "pixels", "inputs", "outputs", "pipeline", "labels", "provenance", "tensors")
+    version = _version(document)
+    members = Value(document.raw, document.where, version > FORMAT_VERSION).fields(
+        *("sha256", "version", "model", "pixels", "inputs", "outputs", "pipeline", "labels", "provenance", "tensors"),
+        optional=("binding",) if version >= (1, 1) else (),
     )
     tensors = _decode_tensors(members["tensors"], data)
     model = decode_graph(members["model"], tensors)
@@ -233,7 +284,6 @@ def _decode(data: bytes) -> Bundle:
     for name, constant in tensors.items():
         if id(constant) not in used:
             raise BundleError("a tensor belongs to no graph", name)
-    provenance = members["provenance"].fields("source", "source_sha256", "converter")
     return Bundle(
         model=model,
         pixels=pixels,
@@ -241,10 +291,43 @@ def _decode(data: bytes) -> Bundle:
         outputs=tuple(_decode_port(item) for item in members["outputs"].items()),
         pipeline=None if members["pipeline"].raw is None else ImagePipeline.from_json(members["pipeline"].raw),
         labels=None if members["labels"].raw is None else members["labels"].texts(),
-        provenance=Provenance(
-            provenance["source"].text(), provenance["source_sha256"].text(), provenance["converter"].text()
-        ),
+        provenance=_decode_provenance(members["provenance"], version),
+        binding=_decode_binding(members["binding"]) if "binding" in members else None,
     )
+
+
+def _decode_provenance(value: Value, version: tuple[int, int]) -> Provenance:
+    optional = ("calibration",) if version >= (1, 1) else ()
+    members = value.fields("source", "source_sha256", "converter", optional=optional)
+    calibration = _decode_calibration(members["calibration"]) if "calibration" in members and optional else None
+    return Provenance(
+        members["source"].text(), members["source_sha256"].text(), members["converter"].text(), calibration
+    )
+
+
+def _decode_calibration(value: Value) -> Calibration:
+    members = value.fields("bundle_sha256", "seed", "images", "images_right", "held_out", "held_out_right")
+    return Calibration(
+        bundle_sha256=members["bundle_sha256"].text(),
+        seed=members["seed"].integer(least=0),
+        images=members["images"].integer(least=0),
+        images_right=_decode_pair(members["images_right"]),
+        held_out=members["held_out"].integer(least=0),
+        held_out_right=_decode_pair(members["held_out_right"]),
+    )
+
+
+def _decode_pair(value: Value) -> tuple[int, int]:
+    items = value.items(2)
+    if len(items) != 2:
+        value.fail("is not [before, after]")
+    return items[0].integer(least=0), items[1].integer(least=0)
+
+
+def _decode_binding(value: Value) -> PixelBinding:
+    members = value.fields("scale", "offset", "binarized")
+    scale, offset = (None if members[name].raw is None else members[name].number() for name in ("scale", "offset"))
+    return PixelBinding(scale, offset, members["binarized"].boolean())
 
 
 def _document(data: bytes) -> Value:
@@ -273,8 +356,8 @@ def _member(value: Value, key: str) -> Value:
     return members[key]
 
 
-def _is_newer(document: Value) -> bool:
-    """Whether the minor version is newer than this reader's; another major version is refused."""
+def _version(document: Value) -> tuple[int, int]:
+    """The version of the format; another major version is refused."""
     version = _member(document, "version").items(2)
     if len(version) != 2:
         document.fail("has a version that is not [major, minor]")
@@ -284,7 +367,7 @@ def _is_newer(document: Value) -> bool:
             f"format version {major}.{minor} is unknown; this is a reader of {FORMAT_VERSION[0]}",
             fix="convert the model again" if major < FORMAT_VERSION[0] else "update bnnrt",
         )
-    return minor > FORMAT_VERSION[1]
+    return major, minor
 
 
 def _decode_tensors(value: Value, data: bytes) -> dict[str, Constant]:

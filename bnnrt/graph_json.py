@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
@@ -97,14 +97,18 @@ class Value:
             self.fail(f"is {_kind(self.raw)}, not an object")
         return {key: self._child(value, f".{_short(key)}") for key, value in self.raw.items()}
 
-    def fields(self, *names: str, closed: bool = False) -> dict[str, Value]:
-        """The members of an object with exactly these keys; ``closed`` refuses others in newer versions, too."""
+    def fields(self, *names: str, optional: Collection[str] = (), closed: bool = False) -> dict[str, Value]:
+        """The members of an object with exactly these keys, of which the ``optional`` ones may be missing.
+
+        ``closed`` refuses others in newer versions, too.
+        """
         members = self.mapping()
         for name in names:
             if name not in members:
                 self.fail(f"has no key {name}")
-        if len(members) > len(names) and (closed or not self.newer):
-            self.fail(f"has an unknown key {_short(min(members.keys() - set(names)))}")
+        unknown = members.keys() - {*names, *optional}
+        if unknown and (closed or not self.newer):
+            self.fail(f"has an unknown key {_short(min(unknown))}")
         return members
 
     def items(self, most: int | None = None) -> list[Value]:
@@ -129,6 +133,11 @@ class Value:
             self.fail(f"is {_kind(self.raw)}, not an integer")
         if not least <= self.raw <= most:
             self.fail(f"is {self.raw}, not between {least} and {most}")
+        return self.raw
+
+    def boolean(self) -> bool:
+        if type(self.raw) is not bool:
+            self.fail(f"is {_kind(self.raw)}, not a boolean")
         return self.raw
 
     def number(self) -> float:

@@ -34,7 +34,16 @@ from bnnrt.preprocess.images import ImageSource
 from bnnrt.preprocess.parallel import load_many
 from bnnrt.variants import check_choice
 
-__all__ = ["Classification", "InferenceSession", "NodeArg", "load_bundle"]
+__all__ = [
+    "PIXELS",
+    "WORKERS",
+    "Classification",
+    "InferenceSession",
+    "NodeArg",
+    "class_names",
+    "ends_in_softmax",
+    "load_bundle",
+]
 
 Array = npt.NDArray[Any]
 SourceT = TypeVar("SourceT", bound=ImageSource)
@@ -42,9 +51,10 @@ SourceT = TypeVar("SourceT", bound=ImageSource)
 PIXELS = "pixels"
 # Plans are kept for this many batch sizes; each holds its own device memory.
 _KEPT_PLANS = 4
-# Images that `classify` runs at once, and threads that decode them meanwhile.
+# Images that `classify` runs at once.
 _CLASSIFY_BATCH = 16
-_WORKERS = 4
+WORKERS = 4
+"""Threads that decode images meanwhile."""
 
 _ORT_TYPES = {"float32": "tensor(float)", "int32": "tensor(int32)", "uint8": "tensor(uint8)", "int64": "tensor(int64)"}
 
@@ -101,7 +111,7 @@ def _softmax(logits: Array) -> Array:
     return result
 
 
-def _labels(bundle: Bundle) -> tuple[str, ...]:
+def class_names(bundle: Bundle) -> tuple[str, ...]:
     """Names of the classes; numbers where the model has none."""
     if bundle.labels is not None:
         return bundle.labels
@@ -109,7 +119,7 @@ def _labels(bundle: Bundle) -> tuple[str, ...]:
     return tuple(str(index) for index in range(prod(output.with_batch(1)[1:])))
 
 
-def _ends_in_softmax(graph: Graph) -> bool:
+def ends_in_softmax(graph: Graph) -> bool:
     """Whether the first output already holds the scores of the classes."""
     producers = graph.producers()
     node = producers.get(graph.outputs[0])
@@ -136,8 +146,8 @@ class InferenceSession:
         self._bundle = load_bundle(path)
         self._backend = open_backend(backend)
         self._variants = variants
-        self._labels = _labels(self._bundle)
-        self._gives_scores = _ends_in_softmax(self._bundle.model)
+        self._labels = class_names(self._bundle)
+        self._gives_scores = ends_in_softmax(self._bundle.model)
         self._executors: OrderedDict[tuple[bool, int], Executor] = OrderedDict()
         self._lock = threading.RLock()
         self._process = os.getpid()
@@ -242,7 +252,7 @@ class InferenceSession:
         batch = fixed if fixed is not None else max(1, batch)
         waiting: list[tuple[SourceT, Array | ImageError]] = []
         good = full = 0
-        for pair in load_many(images, self._bundle.pipeline, _WORKERS):
+        for pair in load_many(images, self._bundle.pipeline, WORKERS):
             waiting.append(pair)
             good += not isinstance(pair[1], ImageError)
             # Errors count too, so that a folder of broken files is reported as it is read.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 from typing import Annotated
@@ -14,10 +13,10 @@ from rich.console import Console
 from bnnrt import bundle as bundles
 from bnnrt.bundle import Bundle
 from bnnrt.cli.options import JsonOption, ThresholdsOption
-from bnnrt.cli.output import console, print_json, table
+from bnnrt.cli.output import check_bundle_output, console, print_json, table
 from bnnrt.converters.convert import Options, convert, parse_labels
 from bnnrt.converters.report import LayerRow, Report
-from bnnrt.errors import ConversionError, InputError, OutputError
+from bnnrt.errors import ConversionError, InputError
 from bnnrt.preprocess.schemes import Scheme, chosen
 
 __all__ = ["load_graphs", "register"]
@@ -63,7 +62,7 @@ def convert_command(
     thresholds: ThresholdsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    _check_output(output, model)
+    check_bundle_output(output, model, "the model")
     for name, number in (("--pixel-scale", pixel_scale), ("--pixel-offset", pixel_offset)):
         _check_number(name, number)
     options = Options(
@@ -83,18 +82,6 @@ def convert_command(
         print_json({"bundle": str(output), "bytes": size, **report.as_json()})
     else:
         _print(report, output, size)
-
-
-def _check_output(output: Path, model: Path) -> None:
-    """Refuse to overwrite what is no bundle: the model, its weights, the labels."""
-    if output.exists() and model.exists() and output.samefile(model):
-        raise OutputError("the bundle would overwrite the model", str(output), "choose another output")
-    if output.is_file():
-        with contextlib.suppress(OSError), output.open("rb") as file:
-            start = file.read(9)
-            # safetensors: the length of the header, then a JSON object
-            if start and not (len(start) == 9 and start.endswith(b"{")):
-                raise OutputError("a file that is no bundle would be overwritten", str(output), "choose another output")
 
 
 def _check_number(name: str, number: float | None) -> None:

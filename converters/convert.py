@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import numpy as np
 import onnx_ir as ir
 
-from bnnrt.bundle import Bundle, Port, Provenance
+from bnnrt.bundle import Bundle, PixelBinding, Port, Provenance
 from bnnrt.converters.binarize import Binarize
 from bnnrt.converters.bits import KeepBits
 from bnnrt.converters.cleanup import clean
@@ -91,6 +92,7 @@ def convert(
         pipeline=None if pixels is None else ImagePipeline(pixels.height, pixels.width, pixels.pixel_channels),
         labels=_labels(source, options, graph),
         provenance=Provenance(source.path.name, source.sha256, f"bnnrt {_version()}"),
+        binding=None if pixels is None else _recorded(pixels),
     )
     return bundle, report
 
@@ -116,6 +118,12 @@ def pixel_binding(model: ir.Model, options: Options, name: str) -> PixelInput | 
     if pixels is None and scaled:
         raise ConversionError("the model takes no images, so pixels cannot be scaled", name)
     return pixels
+
+
+def _recorded(pixels: PixelInput) -> PixelBinding:
+    """The binding as a bundle says it: with the numbers as float32 has them."""
+    scale, offset = (None if n is None else float(np.float32(n)) for n in (pixels.scale, pixels.offset))
+    return PixelBinding(scale, offset, pixels.binarization is not None)
 
 
 def _port(value: ir.Value, graph: Graph) -> Port:

@@ -76,9 +76,16 @@ def verify(
 ) -> Verification:
     """Compare ``bundle`` on backends with the reference, and the reference with ONNX Runtime.
 
-    Raises InputError where the bundle cannot be of this model or ONNX Runtime does not run it, ConversionError where
-    the converter does not take the model, BackendError where a backend that was asked for is missing.
+    Raises InputError where the bundle cannot be of this model, or has been calibrated since, or ONNX Runtime does not
+    run the model, ConversionError where the converter does not take it, BackendError where a backend that was asked for
+    is missing.
     """
+    if bundle.provenance.calibration is not None:
+        raise InputError(
+            "the bundle has been calibrated: its thresholds are no longer the model's",
+            bundle_path,
+            "verify the bundle that was calibrated",
+        )
     source = load(model_path)
     proto = inlined(source.proto)
     _check_ports(bundle, proto, source.path.name)

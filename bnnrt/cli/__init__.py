@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bnnrt.cli import bench, classify, devices, evaluate, inspect, preview
+from bnnrt.cli import bench, calibrate, classify, devices, evaluate, inspect, preview
 from bnnrt.errors import BnnrtError, InputError
 
 __all__ = ["app", "main"]
@@ -23,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Run trained binarized neural networks on embedded GPUs, bit for bit.",
 )
-for module in (inspect, devices, classify, evaluate, preview, bench):
+for module in (inspect, devices, classify, evaluate, calibrate, preview, bench):
     module.register(app)
 
 

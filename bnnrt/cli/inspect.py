@@ -104,6 +104,7 @@ def inspect(
         "pipeline": loaded.pipeline.to_json() if loaded.pipeline else None,
         "labels": list(loaded.labels) if loaded.labels else None,
         "provenance": asdict(loaded.provenance),
+        "binding": asdict(loaded.binding) if loaded.binding else None,
         "layers": _graph_rows(graph),
     }
     if plan:
@@ -129,6 +130,12 @@ def _print(document: dict[str, Any]) -> None:
     out.print(
         f"from     {source['source']} (SHA-256 {source['source_sha256'][:12]}…), {source['converter']}", markup=False
     )
+    if found := source["calibration"]:
+        before, after = found["held_out_right"]
+        out.print(
+            f"tuned    on {found['images']} images; right of {found['held_out']} others: {before}, then {after}",
+            markup=False,
+        )
     rows = table("Layers", "node", "operator", "parameters", "output")
     for row in document["layers"]:
         rows.add_row(*row.values())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -15,12 +17,26 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["console", "print_error", "print_json", "status", "table", "with_progress"]
+from bnnrt.errors import OutputError
+
+__all__ = ["check_bundle_output", "console", "print_error", "print_json", "status", "table", "with_progress"]
 
 T = TypeVar("T")
 
 # A pipe or a file has no width of its own; wide enough that names are not folded.
 _PLAIN_WIDTH = 160
+
+
+def check_bundle_output(output: Path, source: Path, name: str) -> None:
+    """Refuse to write a bundle over ``source``, called ``name``, which it is made from, or over what is no bundle."""
+    if output.exists() and source.exists() and output.samefile(source):
+        raise OutputError(f"the bundle would overwrite {name}", str(output), "choose another output")
+    if output.is_file():
+        with contextlib.suppress(OSError), output.open("rb") as file:
+            start = file.read(9)
+            # safetensors: the length of the header, then a JSON object
+            if start and not (len(start) == 9 and start.endswith(b"{")):
+                raise OutputError("a file that is no bundle would be overwritten", str(output), "choose another output")
 
 
 def console() -> Console:

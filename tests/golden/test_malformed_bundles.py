@@ -102,6 +102,28 @@ def add(*path: Any) -> Callable[[Document], None]:
     return edit
 
 
+BINDING: Document = {"scale": None, "offset": -0.5, "binarized": False}
+CALIBRATION: Document = {
+    "bundle_sha256": "ab" * 32,
+    "seed": 0,
+    "images": 7,
+    "images_right": [5, 6],
+    "held_out": 3,
+    "held_out_right": [1, 2],
+}
+
+
+def of_version_1_1(edit: Callable[[Document], None] = lambda document: None) -> bytes:
+    """The good file with the keys that version 1.1 added, edited, under a right hash."""
+
+    def edit_both(document: Document) -> None:
+        document |= {"version": [1, 1], "binding": dict(BINDING)}
+        document["provenance"]["calibration"] = dict(CALIBRATION)
+        edit(document)
+
+    return documented(edit_both)
+
+
 def in_text(old: str, new: str) -> bytes:
     """The good file with ``new`` for ``old`` in the text of its document, under a right hash."""
     text = json.dumps({key: value for key, value in DOCUMENT.items() if key != "sha256"})
@@ -211,6 +233,23 @@ def document_attacks() -> Iterator[tuple[str, bytes, str]]:
     yield "unknown key", documented(put("more", 1)), "unknown key more"
     yield "unknown key of a graph", documented(put("pixels", "more", 1)), "pixels has an unknown key more"
     yield "unknown key of a tensor", documented(put("tensors", "scale", "more", 1)), "unknown key more"
+
+    tuned = ("provenance", "calibration")
+    yield "binding in version 1.0", of_version_1_1(put("version", [1, 0])), "unknown key binding"
+    yield "calibration in version 1.0", documented(put(*tuned, CALIBRATION)), "unknown key calibration"
+    yield "binding is null", of_version_1_1(put("binding", None)), "is null, not an object"
+    yield "binding without scale", of_version_1_1(drop("binding", "scale")), "no key scale"
+    yield "binding with unknown key", of_version_1_1(put("binding", "more", 1)), "unknown key more"
+    yield "scale is text", of_version_1_1(put("binding", "scale", "1")), "a string, not a number"
+    yield "scale beyond float32", of_version_1_1(put("binding", "scale", 1e39)), "beyond the range"
+    yield "binarized is a number", of_version_1_1(put("binding", "binarized", 1)), "an integer, not a boolean"
+    yield "calibration is null", of_version_1_1(put(*tuned, None)), "is null, not an object"
+    yield "calibration without seed", of_version_1_1(drop(*tuned, "seed")), "no key seed"
+    yield "calibration without hash", of_version_1_1(put(*tuned, "bundle_sha256", "ab")), "is not a SHA-256"
+    yield "images negative", of_version_1_1(put(*tuned, "images", -1)), "not between 0"
+    yield "right is a number", of_version_1_1(put(*tuned, "images_right", 5)), "an integer, not an array"
+    yield "right is one number", of_version_1_1(put(*tuned, "images_right", [5])), "is not [before, after]"
+    yield "right is three numbers", of_version_1_1(put(*tuned, "held_out_right", [1, 2, 3])), "3 elements"
 
     yield "unknown domain", documented(put("tensors", "scale", "domain", "float64")), "is none of bit, uint8, int32"
     yield "domain is a number", documented(put("tensors", "scale", "domain", 1)), "an integer, not a string"
@@ -357,6 +396,15 @@ def test_a_pad_value_is_a_finite_float32(value: object, problem: str, tmp_path: 
     with pytest.raises(BundleError) as caught:
         bundle.read(path)
     assert problem in str(caught.value)
+
+
+def test_version_1_1_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.bnn").write_bytes(of_version_1_1())
+    found = bundle.read(tmp_path / "a.bnn")
+    assert found.binding is not None
+    assert found.binding.offset == -0.5
+    assert found.provenance.calibration is not None
+    assert found.provenance.calibration.images_right == (5, 6)
 
 
 def test_a_newer_minor_version_may_hold_more(tmp_path: Path) -> None:

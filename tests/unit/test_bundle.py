@@ -24,7 +24,7 @@ from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
 
 from bnnrt import bundle, files
-from bnnrt.bundle import Bundle, Port, Provenance
+from bnnrt.bundle import Bundle, Calibration, PixelBinding, Port, Provenance
 from bnnrt.errors import BundleError, OutputError
 from bnnrt.graph import Constant, Graph, Node
 from bnnrt.graph_json import Value, decode_parameters, encode_parameters
@@ -52,6 +52,7 @@ from bnnrt.preprocess.pipeline import ImagePipeline
 GOLDEN = Path(__file__).parents[1] / "golden" / "bundles" / "tiny.bnn"
 PAGE = Path(__file__).parents[2] / "docs" / "bundle.md"
 PROVENANCE = Provenance("model.onnx", "ab" * 32, "bnnrt 0.1.0")
+CALIBRATED = dataclasses.replace(PROVENANCE, calibration=Calibration("cd" * 32, 7, 70, (50, 60), 30, (20, 21)))
 
 
 def made(**changes: Any) -> Bundle:
@@ -133,6 +134,17 @@ def test_what_is_absent_stays_absent(path: Path) -> None:
     bundle.write(made(pixels=None, pipeline=None, labels=None), path)
     found = bundle.read(path)
     assert (found.pixels, found.pipeline, found.labels) == (None, None, None)
+
+
+@pytest.mark.parametrize("binding", [None, PixelBinding(), PixelBinding(1 / 255, -0.5), PixelBinding(binarized=True)])
+@pytest.mark.parametrize("provenance", [PROVENANCE, CALIBRATED])
+def test_what_version_1_1_adds(binding: PixelBinding | None, provenance: Provenance, path: Path) -> None:
+    bundle.write(made(binding=binding, provenance=provenance), path)
+    found = bundle.read(path)
+    assert (found.binding, found.provenance) == (binding, provenance)
+    added = {"binding"} & document(path).keys() | {"calibration"} & document(path)["provenance"].keys()
+    assert document(path)["version"] == ([1, 1] if added else [1, 0])
+    assert len(added) == (binding is not None) + (provenance is CALIBRATED)
 
 
 def test_constants_are_read_only(path: Path) -> None:
@@ -305,7 +317,7 @@ def test_the_page_names_every_operator_and_parameter() -> None:
 
 def test_the_page_names_every_key(path: Path) -> None:
     page = PAGE.read_text(encoding="utf-8")
-    bundle.write(made(), path)
+    bundle.write(made(binding=PixelBinding(), provenance=CALIBRATED), path)
 
     def check(value: Any, free: bool = False) -> None:
         for key, child in value.items() if isinstance(value, dict) else ():
@@ -342,6 +354,7 @@ def test_luma_is_taken_of_red_green_and_blue(color: str) -> None:
         ({"pipeline": None}, "or neither"),
         ({"pixels": None}, "or neither"),
         ({"pipeline": ImagePipeline(height=2, width=2, channels=1)}, "does not start from pixels"),
+        ({"pixels": None, "pipeline": None, "binding": PixelBinding()}, "there is no pixel graph"),
         ({"labels": ("no",)}, "1 labels do not fit the 2 elements"),
         ({"inputs": ()}, "input ports are not the model's inputs"),
         ({"outputs": (Port("z", (None, 2), "float32"),)}, "output ports are not the model's outputs"),

@@ -32,7 +32,7 @@ FIXTURES = REPOSITORY / "tests" / "fixtures"
 MODEL = FIXTURES / "paper_dynamo.onnx"
 PHOTOS = sorted((REPOSITORY / "examples" / "vehicle" / "photos").glob("*/*.jpg"))[::8]
 LABELS = ["ant", "bee", "cow", "dog", "elk"]
-COMMANDS = ["classify", "convert", "devices", "eval", "inspect", "preview", "verify"]
+COMMANDS = ["calibrate", "classify", "convert", "devices", "eval", "inspect", "preview", "verify"]
 
 
 @dataclass(frozen=True)
