@@ -90,7 +90,7 @@ def _chain(graph: Graph, readers: Mapping[str, list[Node]], first: Node, length:
 def _choose(
     graph: Graph, readers: Mapping[str, list[Node]], node: Node, batch: int, device: DeviceInfo, variants: str
 ) -> tuple[Variant, Site, list[tuple[str, str]]]:
-    passed_over: list[tuple[str, str]] = []
+    passed_over: dict[str, str] = {}
     rows = candidates(type(node.op), device.language, variants)
     # What was asked for by name, the paper's kernels among it, is not put off.
     put_off = [v for v in rows if v.staged and not device.dedicated_local_memory and variants not in (v.name, "paper")]
@@ -98,15 +98,17 @@ def _choose(
     for index, variant in enumerate(order):
         chain = _chain(graph, readers, node, len(variant.ops))
         if chain is None or any(type(n.op) is not op for n, op in zip(chain, variant.ops, strict=True)):
-            passed_over.append((variant.name, "the nodes after it do not match"))
+            # Where it has rows for other chains, what those say is worth more.
+            passed_over.setdefault(variant.name, "the nodes after it do not match")
             continue
         site = Site(graph, chain, batch, device)
         reason = variant.supports(site)
         if reason is None:
-            untried = [v.name for v in order[index + 1 :] if v in put_off]
-            return variant, site, [*passed_over, *((name, "its local memory is main memory") for name in untried)]
-        passed_over.append((variant.name, reason))
-    reasons = "; ".join(f"{name}: {reason}" for name, reason in passed_over) or "no kernel for this operator"
+            untried = {v.name: "its local memory is main memory" for v in order[index + 1 :] if v in put_off}
+            others = {**passed_over, **untried}
+            return variant, site, [item for item in others.items() if item[0] != variant.name]
+        passed_over[variant.name] = reason
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in passed_over.items()) or "no kernel for this operator"
     raise BackendError(
         f"{type(node.op).__name__} cannot run on {device.backend}: {reasons}", node.name, "choose another backend"
     )

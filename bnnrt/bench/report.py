@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -11,7 +12,7 @@ from bnnrt.bench.document import FIGURES, Document, Figure, Kernel, Limits, Peer
 from bnnrt.bench.plots import Plots, clean, digits, duration, quantity
 from bnnrt.files import replace_file
 
-__all__ = ["write_report"]
+__all__ = ["plots_available", "write_report"]
 
 Record = Result | Peer
 Cell = str  # HTML
@@ -75,6 +76,11 @@ svg { display: block; width: 100%; min-width: 36rem; max-width: 54rem; height: a
 @media (max-width: 34rem) { dl { grid-template-columns: 1fr; } dt { margin-top: .4rem; } }
 @media print { details { break-inside: avoid; } }
 """
+
+
+def plots_available() -> bool:
+    """Whether matplotlib is installed: ask before measuring for an hour."""
+    return importlib.util.find_spec("matplotlib") is not None
 
 
 def write_report(document: Document, path: str | os.PathLike[str]) -> None:

@@ -11,7 +11,7 @@ from rich.table import Table
 from bnnrt.bench.compare import Row, compare
 from bnnrt.bench.document import Document, Figure, Kernel, Peer, Result, read_document, write_document
 from bnnrt.bench.measure import Subject
-from bnnrt.bench.report import write_report
+from bnnrt.bench.report import plots_available, write_report
 from bnnrt.bench.run import PeerModel, Request, run
 from bnnrt.cli.output import console, print_error, status, table
 from bnnrt.errors import InputError
@@ -67,6 +67,8 @@ def bench(
         return
     if not bundles:
         raise InputError("nothing to measure", "BUNDLE", "name a bundle, or two results with --compare")
+    if report and not plots_available():
+        raise InputError("matplotlib is not installed", "--report", "run `pip install bnnrt[report]`")
     failed = False
     if bundles[0].suffix == _RESULTS:
         document = read_document(bundles[0])

@@ -148,7 +148,7 @@ def _print_plan(plan: dict[str, Any]) -> None:
     title = f"Plan for {plan['backend']} ({plan['device']}), batch {plan['batch']}"
     rows = table(title, "layer", "variant", "kernel", "grid", "block", "local", "bytes", "why not another")
     for step in plan["steps"]:
-        why = "; ".join([*(f"{p['variant']}: {p['why']}" for p in step["passed_over"]), *step["notes"]])
+        why = "; ".join(f"{p['variant']}: {p['why']}" for p in step["passed_over"])
         layer = " + ".join(step["operators"])
         for spec in step["launches"] or [None]:
             if spec is None:
@@ -159,6 +159,9 @@ def _print_plan(plan: dict[str, Any]) -> None:
             rows.add_row(layer, step["variant"], spec["kernel"], *shapes, *numbers, why)
     out = console()
     out.print(rows)
+    for step in plan["steps"]:
+        for note in step["notes"]:
+            out.print(f"note: {' + '.join(step['operators'])}: {note}")
     out.print(
         f"device memory {plan['device_bytes']} bytes: arena {sum(plan['arena_bytes'])} "
         f"in {len(plan['arena_bytes'])} slots, constants {plan['constant_bytes']}"

@@ -23,8 +23,8 @@ __all__ = ["SETS", "VARIANTS", "candidates", "check_choice"]
 VARIANTS: tuple[Variant, ...] = (
     *LANE_VARIANTS,
     *TILE_VARIANTS,
-    *ELEMENTWISE_VARIANTS,
     *PAPER_VARIANTS,
+    *ELEMENTWISE_VARIANTS,
     *BINARY_VARIANTS,
     *REAL_VARIANTS,
     *HOST_VARIANTS,

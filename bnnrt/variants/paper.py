@@ -17,7 +17,8 @@ import numpy.typing as npt
 from bnnrt import packing
 from bnnrt.backends.base import Language
 from bnnrt.backends.source import KernelSource
-from bnnrt.ops import BinaryConv, BinaryDense, Op, Threshold, Window
+from bnnrt.graph import Node
+from bnnrt.ops import BinaryConv, BinaryDense, Domain, Op, TensorType, Threshold, Window
 from bnnrt.variants.base import (
     C_LANGUAGES,
     LaunchSpec,
@@ -66,10 +67,25 @@ class _Patches:
     separate: bool = False
 
 
+def _at(site: Site) -> int:
+    """Where in the chain the convolution stands: after the thresholds of pixels, if any."""
+    return int(isinstance(site.node.op, Threshold))
+
+
+def _conv_node(site: Site) -> Node:
+    return site.nodes[_at(site)]
+
+
 def _conv(site: Site) -> BinaryConv:
-    op = site.node.op
+    op = _conv_node(site).op
     assert isinstance(op, BinaryConv)
     return op
+
+
+def _operands(site: Site) -> tuple[TensorType, TensorType]:
+    """The convolution's input and accumulators."""
+    node = _conv_node(site)
+    return site.type(node.inputs[0]), site.type(node.outputs[0])
 
 
 def patch_width(kernel: tuple[int, int]) -> int:
@@ -87,14 +103,14 @@ def _tile(window: Window, rows: int, out_width: int) -> tuple[int, int]:
 
 
 def _tile_bytes(site: Site, rows: int) -> int:
-    x, acc = site.type(site.node.inputs[0]), site.type(site.node.outputs[0])
+    x, acc = _operands(site)
     tile_rows, tile_columns = _tile(_conv(site).window, rows, acc.with_batch(1)[2])
     return tile_rows * tile_columns * packing.words_for(x.channels) * 4
 
 
 def _segment_rows(site: Site) -> tuple[int | None, tuple[str, ...]]:
     """How many whole output rows a work-group can cover on this device, or None; and why not more."""
-    width = site.type(site.node.outputs[0]).with_batch(1)[2]
+    width = _operands(site)[1].with_batch(1)[2]
     return first_fit(
         site.device,
         [(rows, f"S={rows} rows of W={width}", (width, rows, 1), _tile_bytes(site, rows)) for rows in _SEGMENT_ROWS],
@@ -129,6 +145,10 @@ def _patches_fit(site: Site) -> str | None:
         return "patches are not split into groups"
     if op.pad_value == 0 and any(op.window.pads):
         return "a packed patch has no zero"
+    if _at(site):
+        pixels = site.type(site.node.inputs[0])
+        if pixels.domain is not Domain.UINT8 or pixels.channels > packing.WORD_BITS:
+            return "made for pixels of up to 32 channels"
     product = _gemm_tile(site) if len(site.nodes) == 1 else _threshold_rows(site)
     for size, reasons in (_segment_rows(site), product):
         if size is None:
@@ -137,9 +157,9 @@ def _patches_fit(site: Site) -> str | None:
 
 
 def _pack(site: Site, how: _Patches, width: int, out: str) -> tuple[tuple[LaunchSpec, ...], StepCode]:
-    """Launches that fill ``out`` with packed patches; scratch and notes in a step of no launches."""
+    """Launches that fill ``out`` with packed patches; the rest of what the step needs beside."""
     op = _conv(site)
-    x, acc = site.type(site.node.inputs[0]), site.type(site.node.outputs[0])
+    x, acc = _operands(site)
     rows, fewer_rows = _segment_rows(site)
     assert rows is not None  # _patches_fit
     _, out_height, out_width, _ = acc.with_batch(1)
@@ -165,12 +185,18 @@ def _pack(site: Site, how: _Patches, width: int, out: str) -> tuple[tuple[Launch
         COUNTER=int(how.counter),
         STAGED=int(how.staged),
         SEPARATE=int(how.separate),
+        PIXELS=_at(site),
     )
-    elements = f"{site.output}:elements"
+    elements, levels, flips = (f"{site.output}:{part}" for part in ("elements", "levels", "flips"))
+    constants: dict[str, Array] = {}
+    if _at(site):
+        levels, flips = site.node.inputs[1:]
+    else:  # not read
+        constants = {levels: np.zeros(1, dtype=np.int32), flips: np.zeros(1, dtype=np.uint32)}
     extract = LaunchSpec(
         "patch_extract" if how.separate else "patch_pack",
         source,
-        (site.node.inputs[0], elements if how.separate else out),
+        (site.node.inputs[0], levels, flips, elements if how.separate else out),
         (site.batch, -(-out_height // rows), -(-inner // thread_words)),
         (out_width, rows, 1),
         local_bytes=_tile_bytes(site, rows) if how.staged else 0,
@@ -181,22 +207,22 @@ def _pack(site: Site, how: _Patches, width: int, out: str) -> tuple[tuple[Launch
         code = KernelSource.of("common/pack_bytes.h", LENGTH=length, PACK_WIDTH=width, PATCH_WORDS=inner)
         launches = (extract, per_element(site, "pack_bytes", code, (elements, out), pixels * inner))
         scratch[elements] = ((pixels, length), np.dtype(np.uint8))
-    return launches, StepCode((), scratch=scratch, notes=fewer_rows)
+    return launches, StepCode((), constants, scratch, notes=fewer_rows)
 
 
 def _patch_gemm(how: _Patches, site: Site) -> StepCode:
     op = _conv(site)
-    x, acc = site.type(site.node.inputs[0]), site.type(site.node.outputs[0])
+    x, acc = _operands(site)
     _, out_height, out_width, outputs = acc.with_batch(site.batch)
     width = how.width or patch_width(op.window.kernel)
     length = op.window.taps * x.channels
     inner = packing.words_for(length, width)
     pixels = site.batch * out_height * out_width
-    by_channel = site.constant(site.node.inputs[1]).unpacked().transpose(0, 3, 1, 2).reshape(outputs, length)
+    by_channel = site.constant(_conv_node(site).inputs[1]).unpacked().transpose(0, 3, 1, 2).reshape(outputs, length)
 
     weights, patches, limits = (f"{site.output}:{part}" for part in ("weights", "patches", "limits"))
-    constants: dict[str, Array] = {weights: packing.pack(by_channel, width)}
     packed, rest = _pack(site, how, width, patches)
+    constants = {**rest.constants, weights: packing.pack(by_channel, width)}
     if len(site.nodes) == 1:
         tile, smaller = _gemm_tile(site)
         assert tile is not None  # _patches_fit
@@ -211,7 +237,7 @@ def _patch_gemm(how: _Patches, site: Site) -> StepCode:
     else:
         rows, smaller = _threshold_rows(site)
         assert rows is not None  # _patches_fit
-        threshold, falling = site.nodes[1].inputs[1:]
+        threshold, falling = site.nodes[-1].inputs[1:]
         bases = np.full(outputs, length, dtype=np.int64)
         constants[limits] = lane_row(limits_of(site.constant(threshold).data, bases), -1)
         out_words = packing.words_for(outputs)
@@ -286,7 +312,10 @@ _COMPARED = {
 }
 
 PAPER_VARIANTS: tuple[Variant, ...] = (
-    _patch("patch_gemm_threshold", (BinaryConv, Threshold), _Patches(), _PAPER),
+    *(
+        _patch("patch_gemm_threshold", ops, _Patches(), _PAPER)
+        for ops in ((Threshold, BinaryConv, Threshold), (BinaryConv, Threshold))
+    ),
     _patch("patch_gemm", (BinaryConv,), _Patches(), _PAPER),
     *(_patch(name, (BinaryConv,), how) for name, how in _COMPARED.items()),
     _segments("dense_segments", _SEGMENTS, frozenset({"default", "paper"})),

@@ -7,17 +7,27 @@
  *
  * The defines of window.h; CHANNELS, WORDS words a pixel; SEGMENT_ROWS; TILE_ROWS and TILE_COLUMNS of padded image;
  * PACK_WIDTH; PATCH_WORDS = ceil(KERNEL_H * KERNEL_W * CHANNELS / PACK_WIDTH); THREAD_WORDS; PAD_BIT 1 for +1 and 0 for
- * -1. What the paper compares with: COUNTER 0 divides; STAGED 0 reads the image where it is; SEPARATE 1 stores a byte
+ * -1. PIXELS 1: x is uchar [H][W][CHANNELS], at most 32, and a bit is (x >= levels[c]) != flips.
+ * What the paper compares with: COUNTER 0 divides; STAGED 0 reads the image where it is; SEPARATE 1 stores a byte
  * for each element, which pack_bytes.h packs.
  * Launched as [OUT_WIDTH, SEGMENT_ROWS] threads over [batch, ceil(OUT_HEIGHT / SEGMENT_ROWS),
  * ceil(PATCH_WORDS / THREAD_WORDS)] groups.
  */
 #define TAPS (KERNEL_H * KERNEL_W)
+#define OUTSIDE (PAD_BIT ? ~0u : 0u)
+
+#if PIXELS
+#define SOURCE uchar
+#else
+#define SOURCE uint
+#endif
 
 #if SEPARATE
-KERNEL patch_extract(const GLOBAL uint *RESTRICT x, GLOBAL uchar *RESTRICT out)
+KERNEL patch_extract(const GLOBAL SOURCE *RESTRICT x, const GLOBAL int *RESTRICT levels, const GLOBAL uint *RESTRICT flips,
+                     GLOBAL uchar *RESTRICT out)
 #else
-KERNEL patch_pack(const GLOBAL uint *RESTRICT x, GLOBAL uint *RESTRICT out)
+KERNEL patch_pack(const GLOBAL SOURCE *RESTRICT x, const GLOBAL int *RESTRICT levels, const GLOBAL uint *RESTRICT flips,
+                  GLOBAL uint *RESTRICT out)
 #endif
 {
     const int thread = LOCAL_ID(1) * OUT_WIDTH + LOCAL_ID(0), image = GROUP_ID(0);
@@ -28,7 +38,18 @@ KERNEL patch_pack(const GLOBAL uint *RESTRICT x, GLOBAL uint *RESTRICT out)
         const int row = top + i / (TILE_COLUMNS * WORDS);
         const int column = i / WORDS % TILE_COLUMNS - PAD_LEFT;
         const int inside = row >= 0 && row < HEIGHT && column >= 0 && column < WIDTH;
-        tile[i] = inside ? x[((image * HEIGHT + row) * WIDTH + column) * WORDS + i % WORDS] : (PAD_BIT ? ~0u : 0u);
+        uint bits = OUTSIDE;
+        if (inside) {
+            const int seen = (image * HEIGHT + row) * WIDTH + column;
+#if PIXELS
+            bits = flips[0];
+            for (int c = 0; c < CHANNELS; ++c)
+                bits ^= (uint)((int)x[seen * CHANNELS + c] >= levels[c]) << c;
+#else
+            bits = x[seen * WORDS + i % WORDS];
+#endif
+        }
+        tile[i] = bits;
     }
     BARRIER();
 #endif
@@ -63,7 +84,7 @@ KERNEL patch_pack(const GLOBAL uint *RESTRICT x, GLOBAL uint *RESTRICT out)
                 const int row = top + ty * STRIDE_H + ky * DILATION_H;
                 const int column = tx * STRIDE_W - PAD_LEFT + kx * DILATION_W;
                 const int inside = row >= 0 && row < HEIGHT && column >= 0 && column < WIDTH;
-                const uint seen = inside ? x[((image * HEIGHT + row) * WIDTH + column) * WORDS + c / 32] : (PAD_BIT ? ~0u : 0u);
+                const uint seen = inside ? x[((image * HEIGHT + row) * WIDTH + column) * WORDS + c / 32] : OUTSIDE;
 #endif
 #if SEPARATE
                 out[pixel * (TAPS * CHANNELS) + word * PACK_WIDTH + bit] = (uchar)(seen >> c % 32 & 1u);

@@ -29,12 +29,14 @@ ARCHITECTURES = {
 BLOCK_REGISTERS = {"sm_53": 1 << 15, "sm_62": 1 << 15}
 USUAL_BLOCK_REGISTERS = 1 << 16
 
-COLUMNS = ("registers", "stack", "spill_stores", "spill_loads", "shared", "constant")
-"""Registers of a thread, and bytes: of a thread's stack and spills, of shared and constant memory."""
+COLUMNS = ("ptx", "registers", "stack", "spill_stores", "spill_loads", "shared", "constant")
+"""PTX instructions; registers of a thread; bytes: of a thread's stack and spills, of shared and constant memory."""
 
 Resources = dict[str, int]
 
 _ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
+_BODY = re.compile(r"^\.visible \.entry (\w+)\(.*?^\{(.*?)^\}", re.MULTILINE | re.DOTALL)
+_INSTRUCTION = re.compile(r"^\s*(?:@!?%\w+\s+)?[a-z][\w.:]*[^;{}]*;", re.MULTILINE)
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
@@ -68,6 +70,13 @@ def resources(log: str) -> dict[str, Resources]:
     return found
 
 
+def instructions(program: Any) -> dict[str, int]:
+    """PTX instructions of each kernel: what the compiler made of the source, before the assembler optimizes."""
+    text = bytearray(_checked(nvrtc.nvrtcGetPTXSize(program)))
+    _checked(nvrtc.nvrtcGetPTX(program, text))
+    return {entry[1]: len(_INSTRUCTION.findall(entry[2])) for entry in _BODY.finditer(text.decode())}
+
+
 def compiled(job: Job) -> tuple[str, dict[str, Resources]]:
     """The compiler's complaint or nothing, and what each kernel takes. A warning is a complaint too."""
     program = _checked(nvrtc.nvrtcCreateProgram(job.path.read_bytes(), job.path.name.encode(), 0, [], []))
@@ -78,10 +87,14 @@ def compiled(job: Job) -> tuple[str, dict[str, Resources]]:
     # NVRTC 12.9 says of every architecture below sm_75 that it is deprecated.
     lines = raw.rstrip(b"\0").decode(errors="replace").splitlines()
     log = "\n".join(line for line in lines if "are deprecated" not in line)
+    counts = instructions(program) if int(status) == 0 else {}
     nvrtc.nvrtcDestroyProgram(program)
     if int(status) != 0:
         return log.strip() or str(status), {}
-    return log.strip() if "warning" in log else "", resources(log)
+    found = resources(log)
+    for name, used in found.items():
+        used["ptx"] = counts[name]
+    return log.strip() if "warning" in log else "", found
 
 
 def users(kernels: dict[str, Any]) -> str:

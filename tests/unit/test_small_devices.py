@@ -124,7 +124,7 @@ def test_two_rows_where_they_fit(device: DeviceInfo) -> None:
     step = only_step(convolution(width), device)
     assert step.variant == "patch_gemm"
     assert step.launches[0].block == (width, 2, 1)
-    assert step.launches[0].grid == (1, 3, 1)
+    assert step.launches[0].grid[:2] == (1, 3)
     assert step.notes == ()
 
 
@@ -134,7 +134,7 @@ def test_one_row_where_two_do_not_fit(device: DeviceInfo) -> None:
         step = only_step(convolution(width), device)
         assert step.variant == "patch_gemm"
         assert step.launches[0].block == (width, 1, 1)
-        assert step.launches[0].grid == (1, 6, 1)
+        assert step.launches[0].grid[:2] == (1, 6)
         assert dict(step.launches[0].code.defines)["SEGMENT_ROWS"] == 1  # type: ignore[union-attr]
         most = device.max_group_size
         assert step.notes == (f"S=2 rows of W={width}: {2 * width} work-items are more than a group's {most}",)
@@ -187,7 +187,7 @@ def test_inspect_shows_why_a_block_is_smaller(
     assert all(step["notes"] == [] for step in steps)
     note = "S=2 rows of W=96: 192 work-items are more than a group's 100"
     steps = json.loads(shown("--json", "--variants", "paper"))["plan"]["steps"]
-    assert [step["variant"] for step in steps if note in step["notes"]] == ["patch_gemm"]
+    assert [step["variant"] for step in steps if note in step["notes"]] == ["patch_gemm_threshold"]
     assert note in shown("--variants", "paper")
 
 
@@ -198,23 +198,12 @@ def conv_plan(device: DeviceInfo, chosen: str) -> Plan:
     return make_plan(convolution(48), device, 1, chosen)
 
 
-@pytest.fixture
-def _staged_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The paper's convolution, which goes through local memory, in the default set and before the direct kernel."""
-    rows = [
-        dataclasses.replace(row, sets=frozenset({"default", "paper"})) if row.name == "patch_gemm" else row
-        for row in variants.VARIANTS
-    ]
-    monkeypatch.setattr(variants, "VARIANTS", tuple(rows))
-
-
-@pytest.mark.usefixtures("_staged_by_default")
 def test_what_goes_through_local_memory_is_put_off_where_that_is_main_memory() -> None:
-    assert conv_plan(INTEL_HD, "default").steps[0].variant == "patch_gemm"
+    assert conv_plan(INTEL_HD, "default").steps[0].variant == "conv_tile"
     for chosen in ("default", "dense_segments"):
         step = conv_plan(MALI_T860, chosen).steps[0]
         assert step.variant == "direct"
-        assert dict(step.passed_over)["patch_gemm"] == "its local memory is main memory"
+        assert dict(step.passed_over)["conv_tile"] == "its local memory is main memory"
 
 
 @pytest.mark.parametrize("chosen", ["paper", "patch_gemm"])
@@ -225,10 +214,9 @@ def test_what_is_asked_for_is_not_put_off(chosen: str) -> None:
     assert "patch_gemm" not in dict(step.passed_over)
 
 
-@pytest.mark.usefixtures("_staged_by_default")
 def test_what_is_put_off_still_runs_where_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [row for row in variants.VARIANTS if row.name not in ("direct", "direct_threshold")]
     monkeypatch.setattr(variants, "VARIANTS", tuple(rows))
     step = conv_plan(MALI_T860, "default").steps[0]
-    assert step.variant == "patch_gemm"
-    assert "patch_gemm" not in dict(step.passed_over)
+    assert step.variant == "conv_tile"
+    assert "conv_tile" not in dict(step.passed_over)

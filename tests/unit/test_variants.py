@@ -102,7 +102,8 @@ def test_the_papers_kernels_have_their_names() -> None:
     def first(op: type[Op], chosen: str) -> str:
         return candidates(op, Language.OPENCL, chosen)[0].name
 
-    assert first(ops.BinaryConv, "paper") == "patch_gemm"
+    assert first(ops.BinaryConv, "paper") == "patch_gemm_threshold"
+    assert "patch_gemm" in [row.name for row in candidates(ops.BinaryConv, Language.OPENCL, "paper")]
     assert first(ops.BinaryDense, "paper") == "dense_segments"
     assert "patch_gemm" not in [row.name for row in candidates(ops.BinaryConv, Language.OPENCL)]
 
@@ -172,6 +173,12 @@ NETWORKS = [
     network(image(BIT, 32), (ops.Reshape((9 * 7 * 32,)), {})),
     network(image(FLOAT, 4), (ops.Sign(), {}), (ops.ToFloat(), {})),
     network(image(PIXEL, 3), threshold(3)),
+    network(image(PIXEL, 40), threshold(40)),
+    network(image(PIXEL, 3), threshold(3), (ops.BinaryConv(WINDOW), {"w": bits(6, 3, 3, 3)}), threshold(6)),
+    network(
+        image(PIXEL, 3), threshold(3), (ops.BinaryConv(WINDOW, pad_value=1), {"w": bits(6, 3, 3, 3)}), threshold(6)
+    ),
+    network(image(INT, 3), (ops.ToFloat(), {}), (ops.Arithmetic(ops.ArithmeticKind.ADD), {"c": floats(3)})),
     network(image(PIXEL, 3), (ops.ToFloat(), {})),
     network(image(INT, 3), (ops.ToFloat(), {})),
     network(image(FLOAT, 4), (ops.Transpose((0, 3, 1, 2)), {})),
@@ -265,7 +272,8 @@ def test_the_arguments_end_with_the_number_of_threads_that_do_something() -> Non
             for step in make_plan(graph, info, 3).steps:
                 for launch in step.launches:
                     threads = int(np.prod(launch.grid)) * int(np.prod(launch.block))
-                    if isinstance(launch.args[-1], int) and launch.entry not in ("xnor_gemm", "matmul_tiled"):
+                    shared = ("xnor_gemm", "matmul_tiled", "dense_tile", "threshold_votes")  # many threads a row
+                    if isinstance(launch.args[-1], int) and launch.entry not in shared:
                         assert threads - launch.block[0] < launch.args[-1] <= threads, launch
 
 
@@ -305,5 +313,5 @@ def test_the_papers_weights_are_packed_channel_by_channel(kernel: tuple[int, int
     found = packing.unpack(packed, length, patch_width(kernel)).reshape(6, channels, *kernel)
     np.testing.assert_array_equal(found, weights.unpacked().transpose(0, 3, 1, 2))
     # The patches that these are multiplied with: one for each output pixel of the batch.
-    (patches,) = [name for name in pack.args if name != "x"]
+    patches = pack.args[-1]
     assert plan.placements[str(patches)].shape == (2 * (10 - kernel[0]) * (8 - kernel[1]), packed.shape[1])
