@@ -6,6 +6,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from bnnrt.converters.onnx_node import constant_of, is_standard
+from bnnrt.converters.uniform import same_shape
 
 __all__ = ["drop_expansions"]
 
@@ -31,14 +32,6 @@ def drop_expansions(model: ir.Model) -> None:
             else:
                 # Of PRelu, only the slopes are broadcast.
                 others = [reader.inputs[0]] if is_standard(reader, "PRelu") and index == 1 else []
-            if any(_same_shape(value, expanded) for value in others):
+            if any(same_shape(value, expanded) for value in others):
                 reader.replace_input_with(index, node.inputs[0])
     common.RemoveUnusedNodesPass()(model)
-
-
-def _same_shape(one: ir.Value | None, other: ir.Value) -> bool:
-    """Whether two values are known to have one shape; free sizes by their names."""
-    if one is None or one.shape is None or other.shape is None:
-        return False
-    sizes, others = (tuple(d if isinstance(d, int) else d.value for d in v.shape or ()) for v in (one, other))
-    return sizes == others and None not in sizes

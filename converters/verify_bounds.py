@@ -107,7 +107,7 @@ def bounds(graph: Graph, given: Mapping[str, Array], known: Mapping[str, Array],
             else:
                 error = found.computed[layer.node.outputs[0]]
         found.computed[output] = np.nan_to_num(error, nan=np.inf, posinf=np.inf)
-        found.errors[output] = np.zeros(shape) if output in forced else found.computed[output]
+        found.errors[output] = np.broadcast_to(0.0, shape) if output in forced else found.computed[output]
         if isinstance(node.op, Sign):
             source = node.inputs[0]
             found.near[output] = (np.abs(found.values[source]) <= found.errors[source]) & (found.errors[source] > 0)
