@@ -172,7 +172,7 @@ def _binary_conv(op: BinaryConv, x: Array, weights: Array) -> Array:
         for group in range(op.groups):
             made = slice(group * outputs, (group + 1) * outputs)
             seen = tap[..., group * inputs : (group + 1) * inputs]
-            total[..., made] += seen @ kernels[made, row, column].T
+            total[..., made] += np.tensordot(seen, kernels[made, row, column], axes=(3, 1))
     return total.astype(np.int32)
 
 

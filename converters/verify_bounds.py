@@ -56,7 +56,8 @@ Bits = npt.NDArray[np.bool_]
 class Bounds:
     """Of tensors of the imported graph: ``computed`` float64, at most how far apart; ``errors``, how far apart for the
     operators that read them, 0 where both sides take them from ONNX Runtime; ``near`` of signs, where the number in
-    front is so near to 0 that the bit may be either; ``values``, the numbers they hold."""
+    front is so near to 0 that the bit may be either; ``values``, the numbers they hold, but for those inside of a
+    layer."""
 
     values: dict[str, Array] = field(default_factory=dict)
     computed: dict[str, Array] = field(default_factory=dict)
@@ -96,9 +97,11 @@ def bounds(graph: Graph, given: Mapping[str, Array], known: Mapping[str, Array],
     for node in graph.nodes:
         (output,) = node.outputs
         shape = (images, *graph.types[output].with_batch(images)[1:])
-        value = known[output].reshape(shape) if output in known else _value(graph, node, found.values)
-        found.values[output] = value
         layer = layers.get(output)
+        if output in known:
+            found.values[output] = known[output].reshape(shape)
+        elif layer is None or layer.output == output:
+            found.values[output] = _value(graph, node, found.values)
         with np.errstate(all="ignore"):
             if layer is None:
                 error = _error(graph, node, found, forced)
@@ -227,7 +230,7 @@ def _sums(op: object, x: Array, weights: Array) -> Array:
             for group in range(groups):
                 part = slice(group * outputs, (group + 1) * outputs)
                 channels = seen[..., group * inputs : (group + 1) * inputs]
-                total[..., part] += channels @ weights[part, row, column].T
+                total[..., part] += np.tensordot(channels, weights[part, row, column], axes=(3, 1))
     return total
 
 
