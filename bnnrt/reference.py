@@ -163,7 +163,17 @@ def _dense(x: Array, weights: Array) -> Array:
 
 
 def _binary_conv(op: BinaryConv, x: Array, weights: Array) -> Array:
-    return _conv(x.astype(np.int32), weights.astype(np.int32), op.window, op.groups, op.pad_value)
+    """Integers, which no order of adding rounds: a product of matrices for each tap and group."""
+    rows, kernels = x.astype(np.float64), weights.astype(np.float64)
+    outputs, inputs = len(weights) // op.groups, weights.shape[3]
+    total = np.zeros((len(x), *op.window.output_size(x.shape[1], x.shape[2]), len(weights)))
+    for index, tap in enumerate(_taps(rows, op.window, op.pad_value)):
+        row, column = divmod(index, op.window.kernel[1])
+        for group in range(op.groups):
+            made = slice(group * outputs, (group + 1) * outputs)
+            seen = tap[..., group * inputs : (group + 1) * inputs]
+            total[..., made] += np.tensordot(seen, kernels[made, row, column], axes=(3, 1))
+    return total.astype(np.int32)
 
 
 def _binary_dense(op: BinaryDense, x: Array, weights: Array) -> Array:

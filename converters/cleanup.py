@@ -14,6 +14,7 @@ from onnx_ir.passes import common
 from onnxscript import optimizer
 
 from bnnrt.converters.dequantize import fold_dequantized
+from bnnrt.converters.expansion import drop_expansions
 from bnnrt.converters.qonnx import lower_quantizers
 from bnnrt.errors import ConversionError
 
@@ -57,6 +58,7 @@ def clean(proto: onnx.ModelProto) -> ir.Model:
             common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True),
             common.RemoveUnusedNodesPass(),
         )
+        drop_expansions(model)
     except Exception as e:  # the libraries raise whatever a malformed graph makes them stumble over
         raise ConversionError(f"the model's graph is inconsistent: {_innermost(e)}") from None
     return model

@@ -54,10 +54,13 @@ Bits = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """Of tensors of the imported graph: ``errors`` float64, at most how far apart; ``near`` of signs, where the number
-    in front is so near to 0 that the bit may be either; ``values``, the numbers they hold."""
+    """Of tensors of the imported graph: ``computed`` float64, at most how far apart; ``errors``, how far apart for the
+    operators that read them, 0 where both sides take them from ONNX Runtime; ``near`` of signs, where the number in
+    front is so near to 0 that the bit may be either; ``values``, the numbers they hold, but for those inside of a
+    layer."""
 
     values: dict[str, Array] = field(default_factory=dict)
+    computed: dict[str, Array] = field(default_factory=dict)
     errors: dict[str, Array] = field(default_factory=dict)
     near: dict[str, Bits] = field(default_factory=dict)
 
@@ -83,27 +86,31 @@ def bounds(graph: Graph, given: Mapping[str, Array], known: Mapping[str, Array],
     Args:
         given: its inputs, as fed.
         known: ONNX Runtime's numbers for tensors whose ONNX value is visible, [images, elements].
-        forced: tensors of bits that both sides take from ONNX Runtime.
+        forced: tensors that both sides take from ONNX Runtime.
     """
     found = Bounds()
     images = len(next(iter(given.values())))
     for name, array in given.items():
-        found.values[name], found.errors[name] = array, np.zeros(array.shape)
+        found.values[name] = array
+        found.computed[name] = found.errors[name] = np.zeros(array.shape)
     layers = _layers(graph, known)
     for node in graph.nodes:
         (output,) = node.outputs
         shape = (images, *graph.types[output].with_batch(images)[1:])
-        value = known[output].reshape(shape) if output in known else _value(graph, node, found.values)
-        found.values[output] = value
         layer = layers.get(output)
+        if output in known:
+            found.values[output] = known[output].reshape(shape)
+        elif layer is None or layer.output == output:
+            found.values[output] = _value(graph, node, found.values)
         with np.errstate(all="ignore"):
             if layer is None:
                 error = _error(graph, node, found, forced)
             elif layer.node is node:
                 error = _layer_error(graph, layer, found)
             else:
-                error = found.errors[layer.node.outputs[0]]
-        found.errors[output] = np.nan_to_num(error, nan=np.inf, posinf=np.inf)
+                error = found.computed[layer.node.outputs[0]]
+        found.computed[output] = np.nan_to_num(error, nan=np.inf, posinf=np.inf)
+        found.errors[output] = np.broadcast_to(0.0, shape) if output in forced else found.computed[output]
         if isinstance(node.op, Sign):
             source = node.inputs[0]
             found.near[output] = (np.abs(found.values[source]) <= found.errors[source]) & (found.errors[source] > 0)
@@ -223,7 +230,7 @@ def _sums(op: object, x: Array, weights: Array) -> Array:
             for group in range(groups):
                 part = slice(group * outputs, (group + 1) * outputs)
                 channels = seen[..., group * inputs : (group + 1) * inputs]
-                total[..., part] += channels @ weights[part, row, column].T
+                total[..., part] += np.tensordot(channels, weights[part, row, column], axes=(3, 1))
     return total
 
 

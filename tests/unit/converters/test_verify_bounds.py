@@ -81,6 +81,26 @@ def test_sums_in_another_order_stay_within_the_bound(op, constant):
     assert np.abs(ours["y"].astype(np.float64) - theirs["y"]).max() > found.errors["y"].max() / 1000
 
 
+def test_a_number_that_both_sides_share_leaves_no_error_behind_it():
+    rng = np.random.default_rng(45)
+    graph = network(Arithmetic(ArithmeticKind.MUL), [0.3], rng)
+    nodes = (*graph.nodes, Node("add", Arithmetic(ArithmeticKind.ADD), ("z", "y"), ("s",)))
+    graph = Graph(graph.inputs, nodes, ("s",), graph.constants)
+    x = rng.normal(size=(1, 5, 5, 40)).astype(np.float32)
+    ours = reference.run(graph, {"x": x}, everything=True)
+    known = {name: ours[name].reshape(1, -1) for name in ("y", "z", "s")}
+    free, shared, all_shared = (bounds(graph, {"x": x}, known, forced) for forced in ((), {"z"}, {"y", "z"}))
+    for found in (free, shared, all_shared):
+        assert found.computed["y"].all()
+        np.testing.assert_array_equal(found.computed["y"], free.computed["y"])
+    assert (shared.computed["z"] == free.computed["z"]).all()
+    assert not shared.errors["z"].any()
+    assert (shared.computed["s"] < free.computed["s"]).all()
+    assert (shared.computed["s"] > free.computed["y"]).all()
+    assert not all_shared.computed["z"].any()
+    assert not all_shared.computed["s"].any()
+
+
 def test_concat_keeps_the_bound_of_each_part():
     graph = network(Relu(), None, np.random.default_rng(43))
     nodes = (*graph.nodes, Node("c", Concat(), ("x", "z"), ("joined",)))
