@@ -40,7 +40,13 @@ _LENGTH_BYTES = 8
 # A hash cannot cover itself, so it stands first, at a fixed place, and covers every byte after it.
 _SEAL = re.compile(r'\{"sha256":"([0-9a-f]{64})",')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_STORED_DTYPES = {Domain.BIT: "U32", Domain.UINT8: "U8", Domain.INT32: "I32", Domain.FLOAT32: "F32"}
+_STORED_DTYPES = {
+    Domain.BIT: "U32",
+    Domain.UINT8: "U8",
+    Domain.INT32: "I32",
+    Domain.INT64: "I64",
+    Domain.FLOAT32: "F32",
+}
 # The library declares no types.
 _deserialize: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = safetensors.deserialize
 _DAMAGED = "convert the model again, or copy the bundle again"

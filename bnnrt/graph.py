@@ -24,6 +24,7 @@ STORAGE: Mapping[Domain, np.dtype[Any]] = {
     Domain.BIT: np.dtype(np.uint32),
     Domain.UINT8: np.dtype(np.uint8),
     Domain.INT32: np.dtype(np.int32),
+    Domain.INT64: np.dtype(np.int64),
     Domain.FLOAT32: np.dtype(np.float32),
 }
 """How each domain is stored: bits as words packed along the last axis."""
@@ -75,7 +76,7 @@ class Constant:
 
     @classmethod
     def of(cls, values: npt.NDArray[Any]) -> Constant:
-        """A float32, int32 or uint8 constant."""
+        """A float32, int32, int64 or uint8 constant."""
         for domain, dtype in STORAGE.items():
             if values.dtype == dtype and domain is not Domain.BIT:
                 return cls(TensorType(values.shape, domain), np.ascontiguousarray(values))
@@ -125,8 +126,12 @@ class Graph:
             ]
             if variable:
                 raise GraphError(f"{type(node.op).__name__}: input {variable[0]} is no constant", node.name)
+            given = [types[name] for name in node.inputs]
             try:
-                found = node.op.infer([types[name] for name in node.inputs])
+                found = node.op.infer(given)
+                node.op.check_constants(
+                    given, [self.constants[n].data if n in self.constants else None for n in node.inputs]
+                )
             except GraphError as e:
                 raise GraphError(e.what, e.where or node.name, e.fix) from None
             if node.inputs and all(name in self.constants for name in node.inputs):

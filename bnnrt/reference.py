@@ -15,6 +15,7 @@ import numpy.typing as npt
 from bnnrt.errors import InputError
 from bnnrt.graph import Graph
 from bnnrt.ops import (
+    ArgMax,
     Arithmetic,
     ArithmeticKind,
     AveragePool,
@@ -28,11 +29,14 @@ from bnnrt.ops import (
     Conv,
     Dense,
     Domain,
+    Extreme,
+    Gather,
     Grayscale,
     LocalBinaryPattern,
     MaxPool,
     Op,
     Pad,
+    Picked,
     PRelu,
     Relu,
     Reshape,
@@ -41,7 +45,10 @@ from bnnrt.ops import (
     SignOfZero,
     Softmax,
     Threshold,
+    Ties,
     ToFloat,
+    ToInt64,
+    TopK,
     Transpose,
     Window,
 )
@@ -270,6 +277,8 @@ def _arithmetic(op: Arithmetic, a: Array, b: Array) -> Array:
         ArithmeticKind.SUB: np.subtract,
         ArithmeticKind.MUL: np.multiply,
         ArithmeticKind.DIV: np.divide,
+        ArithmeticKind.MAX: lambda a, b: np.where((a > b) | np.isnan(a), a, b),
+        ArithmeticKind.MIN: lambda a, b: np.where((a < b) | np.isnan(a), a, b),
     }[op.kind]
     result: Array = function(a, b)
     return result
@@ -295,7 +304,37 @@ def _reshape(op: Reshape, x: Array) -> Array:
     return x.reshape(len(x), *op.shape)
 
 
+def _gather(op: Gather, x: Array, indices: Array) -> Array:
+    return np.take(x, indices, axis=op.axis)
+
+
+def _to_int64(op: ToInt64, x: Array) -> Array:
+    return x.astype(np.int64)
+
+
+def _arg_max(op: ArgMax, x: Array) -> Array:
+    found = np.zeros(x.shape[:-1], dtype=np.int32)
+    best = x[..., 0]
+    for channel in range(1, x.shape[-1]):
+        value = x[..., channel]
+        better = value > best if op.extreme is Extreme.GREATEST else value < best
+        if op.ties is Ties.LAST:
+            better |= value == best
+        found, best = np.where(better, np.int32(channel), found), np.where(better, value, best)
+    return found[..., None]
+
+
+def _top_k(op: TopK, x: Array) -> Array:
+    # NaN first, then by value; this sort is stable, so equal elements stay in order.
+    keys = -x if op.extreme is Extreme.GREATEST else x
+    order = np.lexsort((keys, ~np.isnan(x)), axis=-1)[..., : op.k]
+    if op.picked is Picked.INDICES:
+        return order.astype(np.int32)
+    return np.take_along_axis(x, order, axis=-1)
+
+
 _FUNCTIONS: dict[type[Op], Callable[..., Array]] = {
+    ArgMax: _arg_max,
     Arithmetic: _arithmetic,
     AveragePool: _average_pool,
     BinaryConv: _binary_conv,
@@ -307,6 +346,7 @@ _FUNCTIONS: dict[type[Op], Callable[..., Array]] = {
     Concat: _concat,
     Conv: _real_conv,
     Dense: _real_dense,
+    Gather: _gather,
     Grayscale: _grayscale,
     LocalBinaryPattern: _local_binary_pattern,
     MaxPool: _max_pool,
@@ -319,5 +359,7 @@ _FUNCTIONS: dict[type[Op], Callable[..., Array]] = {
     Softmax: _softmax,
     Threshold: _threshold,
     ToFloat: _to_float,
+    ToInt64: _to_int64,
+    TopK: _top_k,
     Transpose: _transpose,
 }

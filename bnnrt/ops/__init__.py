@@ -13,12 +13,14 @@ from bnnrt.ops.bits import Grayscale, LocalBinaryPattern, Sign, SignOfZero, Thre
 from bnnrt.ops.elementwise import Arithmetic, ArithmeticKind, Clip, PRelu, Relu, Sigmoid, Softmax
 from bnnrt.ops.layers import BinaryConv, BinaryDense, BinaryWeightConv, BinaryWeightDense, Conv, Dense
 from bnnrt.ops.pooling import AveragePool, BitPool, MaxPool
-from bnnrt.ops.shaping import Concat, Pad, Reshape, Transpose
+from bnnrt.ops.ranking import ArgMax, Extreme, Picked, Ties, ToInt64, TopK
+from bnnrt.ops.shaping import Concat, Gather, Pad, Reshape, Transpose
 from bnnrt.ops.types import MAX_ELEMENTS, Domain, Shape, TensorType, Window
 
 __all__ = [
     "MAX_ELEMENTS",
     "OPS",
+    "ArgMax",
     "Arithmetic",
     "ArithmeticKind",
     "AveragePool",
@@ -32,12 +34,15 @@ __all__ = [
     "Conv",
     "Dense",
     "Domain",
+    "Extreme",
+    "Gather",
     "Grayscale",
     "LocalBinaryPattern",
     "MaxPool",
     "Op",
     "PRelu",
     "Pad",
+    "Picked",
     "Relu",
     "Reshape",
     "Shape",
@@ -47,7 +52,10 @@ __all__ = [
     "Softmax",
     "TensorType",
     "Threshold",
+    "Ties",
     "ToFloat",
+    "ToInt64",
+    "TopK",
     "Transpose",
     "Window",
 ]
@@ -55,6 +63,7 @@ __all__ = [
 OPS: dict[str, type[Op]] = {
     op.__name__: op
     for op in (
+        ArgMax,
         Arithmetic,
         AveragePool,
         BinaryConv,
@@ -66,6 +75,7 @@ OPS: dict[str, type[Op]] = {
         Concat,
         Conv,
         Dense,
+        Gather,
         Grayscale,
         LocalBinaryPattern,
         MaxPool,
@@ -78,6 +88,8 @@ OPS: dict[str, type[Op]] = {
         Softmax,
         Threshold,
         ToFloat,
+        ToInt64,
+        TopK,
         Transpose,
     )
 }

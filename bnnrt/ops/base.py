@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy.typing as npt
 
 from bnnrt.errors import GraphError
 from bnnrt.ops.types import Domain, TensorType
@@ -23,6 +25,11 @@ class Op(ABC):
     @abstractmethod
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         """Types of the outputs. Raises GraphError where the inputs do not fit."""
+
+    def check_constants(  # noqa: B027 (most operators take any)
+        self, inputs: Sequence[TensorType], constants: Sequence[npt.NDArray[Any] | None]
+    ) -> None:
+        """Check the elements of the constant inputs, None for others. Raises GraphError where one is out of range."""
 
 
 def expect(op: Op, inputs: Sequence[TensorType], *allowed: tuple[Domain, ...]) -> None:

@@ -20,13 +20,16 @@ class ArithmeticKind(Enum):
     SUB = "sub"
     MUL = "mul"
     DIV = "div"
+    MAX = "max"  # b unless a > b; NaN if either is
+    MIN = "min"  # b unless a < b; NaN if either is
 
 
 @dataclass(frozen=True)
 class Arithmetic(Op):
-    """One float32 operation an element, rounded once: ONNX Add, Sub, Mul, Div.
+    """One float32 operation an element, rounded once: ONNX Add, Sub, Mul, Div, Max, Min.
 
-    Inputs: a and b float32; either may be a vector [C] or [1] that is broadcast over the other's last axis.
+    Inputs: a and b float32. Either may be a vector [C] or [1] that is broadcast over the other's last axis; or both
+    have as many axes, and where they differ one has a single element, which is repeated.
     """
 
     kind: ArithmeticKind
@@ -34,9 +37,12 @@ class Arithmetic(Op):
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         expect(self, inputs, FLOAT32, FLOAT32)
         a, b = sorted(inputs, key=lambda t: (len(t.shape), t.channels), reverse=True)
-        if a.shape != b.shape and b.shape not in ((1,), (a.channels,)):
+        if a.shape == b.shape or b.shape in ((1,), (a.channels,)):
+            return (TensorType(a.shape, Domain.FLOAT32),)
+        axes = list(zip(a.shape, b.shape, strict=False))
+        if len(a.shape) != len(b.shape) or axes[0][0] != axes[0][1] or not all(x == y or 1 in (x, y) for x, y in axes):
             raise GraphError(f"Arithmetic: {inputs[0]} and {inputs[1]} do not fit")
-        return (TensorType(a.shape, Domain.FLOAT32),)
+        return (TensorType(tuple(y if x == 1 else x for x, y in axes), Domain.FLOAT32),)
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan, prod
+from typing import Any, ClassVar
+
+import numpy.typing as npt
 
 from bnnrt.errors import GraphError
 from bnnrt.ops.base import BIT, FLOAT32, INT32, Op, expect, image
 from bnnrt.ops.types import Domain, TensorType
 
-__all__ = ["Concat", "Pad", "Reshape", "Transpose"]
+__all__ = ["Concat", "Gather", "Pad", "Reshape", "Transpose"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,31 @@ class Concat(Op):
             if len(x.shape) < 2 or x.shape[:-1] != first[:-1]:
                 raise GraphError(f"Concat: {inputs[0]} and {x} do not fit")
         return (TensorType((*first[:-1], sum(x.channels for x in inputs)), Domain.FLOAT32),)
+
+
+@dataclass(frozen=True)
+class Gather(Op):
+    """ONNX Gather along one axis with constant indices; Slice and Split are the same.
+
+    Inputs: x float32, int32 or bit [N, ...], indices int32 [K]. Output: x with the K elements ``indices`` along
+    ``axis``, which is not the batch; they are counted from 0.
+    """
+
+    constant_inputs: ClassVar[tuple[int, ...]] = (1,)
+
+    axis: int
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        expect(self, inputs, FLOAT32 + INT32 + BIT, INT32)
+        x, indices = inputs
+        if not 1 <= self.axis < len(x.shape) or len(indices.shape) != 1:
+            raise GraphError(f"Gather: {indices} along axis {self.axis} does not fit {x}")
+        return (TensorType((*x.shape[: self.axis], *indices.shape, *x.shape[self.axis + 1 :]), x.domain),)
+
+    def check_constants(self, inputs: Sequence[TensorType], constants: Sequence[npt.NDArray[Any] | None]) -> None:
+        size, indices = inputs[0].with_batch(1)[self.axis], constants[1]
+        if indices is not None and ((indices < 0) | (indices >= size)).any():
+            raise GraphError(f"Gather: an index is not between 0 and {size - 1}")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ class Domain(Enum):
 
     BIT = "bit"  # +1 or -1, packed along the last axis
     UINT8 = "uint8"  # pixels
-    INT32 = "int32"  # accumulators, exact
+    INT32 = "int32"  # accumulators and indices, exact
+    INT64 = "int64"  # indices, as ONNX gives them, at the end of a network
     FLOAT32 = "float32"
 
 

@@ -14,12 +14,14 @@ from bnnrt.variants.binary import BINARY_VARIANTS
 from bnnrt.variants.elementwise import ELEMENTWISE_VARIANTS
 from bnnrt.variants.host import HOST_VARIANTS
 from bnnrt.variants.lanes import LANE_VARIANTS
+from bnnrt.variants.picking import PICKING_VARIANTS
 from bnnrt.variants.real import REAL_VARIANTS
 
 __all__ = ["SETS", "VARIANTS", "candidates", "check_choice"]
 
 VARIANTS: tuple[Variant, ...] = (
     *ELEMENTWISE_VARIANTS,
+    *PICKING_VARIANTS,
     *LANE_VARIANTS,
     *BINARY_VARIANTS,
     *REAL_VARIANTS,

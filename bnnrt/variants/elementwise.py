@@ -50,7 +50,14 @@ __all__ = ["ELEMENTWISE_VARIANTS"]
 _C_TYPES = {Domain.UINT8: "uchar", Domain.INT32: "int", Domain.BIT: "uint", Domain.FLOAT32: "float"}
 # Threads that share a row of softmax, most first.
 _SOFTMAX_GROUPS = (64, 32, 16, 8, 4, 2, 1)
-_OPERATIONS = {ArithmeticKind.ADD: 0, ArithmeticKind.SUB: 1, ArithmeticKind.MUL: 2, ArithmeticKind.DIV: 3}
+_OPERATIONS = {
+    ArithmeticKind.ADD: 0,
+    ArithmeticKind.SUB: 1,
+    ArithmeticKind.MUL: 2,
+    ArithmeticKind.DIV: 3,
+    ArithmeticKind.MAX: 4,
+    ArithmeticKind.MIN: 5,
+}
 
 
 def _step(site: Site, entry: str, source: KernelSource, *inputs: str) -> StepCode:
@@ -154,10 +161,18 @@ def _softmax(site: Site) -> StepCode:
 
 
 def _broadcast(operand: TensorType, out: TensorType) -> int:
-    """How arithmetic.h reads an operand: whole, one a channel, or a single number."""
+    """How arithmetic.h reads an operand: whole, one a channel, a single number, or repeated along some axes."""
     if operand.shape == out.shape:
         return 0
+    if len(operand.shape) == len(out.shape):
+        return 3
     return 1 if operand.channels == out.channels and out.channels > 1 else 2
+
+
+def _steps(operand: TensorType) -> tuple[int, ...]:
+    """The operand's step for each axis but the batch, 0 along those of one element."""
+    sizes = operand.with_batch(1)[1:]
+    return tuple(0 if size == 1 else prod(sizes[axis + 1 :]) for axis, size in enumerate(sizes))
 
 
 def _arithmetic(site: Site) -> StepCode:
@@ -171,6 +186,11 @@ def _arithmetic(site: Site) -> StepCode:
         "A_BROADCAST": _broadcast(a, out),
         "B_BROADCAST": _broadcast(b, out),
     }
+    if 3 in (defines["A_BROADCAST"], defines["B_BROADCAST"]):
+        dims = out.with_batch(1)[1:]
+        defines |= {"RANK": len(dims), "DIMS": dims, "SIZE": prod(dims)}
+        for name, operand in (("A", a), ("B", b)):
+            defines |= {f"{name}_STRIDES": _steps(operand), f"{name}_SIZE": prod(operand.with_batch(1)[1:])}
     if op.kind is ArithmeticKind.DIV:
         source = _dividing(site, "common/arithmetic.h", **defines)
     else:
