@@ -33,7 +33,7 @@ __all__ = ["Options", "convert", "parse_labels", "pixel_binding"]
 BINARIZING: tuple[Pass, ...] = (KeepBits(), MergeZeroPads(), Binarize())
 FOLDING: tuple[Pass, ...] = (FoldThresholds(), KeepBits())
 
-DTYPES = {Domain.FLOAT32: "float32", Domain.UINT8: "uint8"}
+DTYPES = {Domain.FLOAT32: "float32", Domain.UINT8: "uint8", Domain.INT32: "int32", Domain.INT64: "int64"}
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def _dequantized(node: OnnxNode) -> Array | None:
     x, scale, zero = node.constant(0), node.constant(1), node.constant(2)
     if x is None or scale is None or scale.dtype != np.float32 or (node.has_input(2) and zero is None):
         return None
-    if not np.issubdtype(x.dtype, np.integer) or x.dtype.itemsize > 1 or node.integer("block_size", 0):
+    if not np.issubdtype(x.dtype, np.integer) or x.dtype.itemsize > 4 or node.integer("block_size", 0):
         return None
     shape = [1] * x.ndim
     if scale.size > 1:

@@ -104,9 +104,9 @@ class OnnxNode:
             raise self.error(f"axes {list(values)} do not fit {rank} dimensions")
         return counted
 
-    def pair(self, name: str, default: Sequence[int]) -> tuple[int, int]:
-        """An attribute of one integer a spatial axis, for two of them."""
-        values = self.integers(name) or tuple(default)
-        if len(values) != 2:
-            raise self.error(f"{name} {list(values)} is not two-dimensional", "only 2-D images are supported")
-        return values[0], values[1]
+    def pair(self, name: str, default: Sequence[int], axes: int = 2) -> tuple[int, int]:
+        """An attribute of one integer a spatial axis, of rows and columns; where ``axes`` is 1, of columns alone."""
+        values = self.integers(name) or tuple(default)[-axes:]
+        if len(values) != axes:
+            raise self.error(f"{name} {list(values)} is not for {axes} axes", "give one number a spatial axis")
+        return (1, values[0]) if axes == 1 else (values[0], values[1])

@@ -273,7 +273,7 @@ def to_float(op: ToFloat, channels: int, x: Array, out: Array) -> None:
 
 
 def transpose(op: Transpose, x: Array, out: Array) -> None:
-    """x and out float32."""
+    """x and out float32 or int32."""
     out[...] = x.transpose(op.perm)
 
 

@@ -78,16 +78,16 @@ class Gather(Op):
 
 @dataclass(frozen=True)
 class Transpose(Op):
-    """ONNX Transpose of float32. ``perm`` keeps the batch first."""
+    """ONNX Transpose of float32 or int32. ``perm`` keeps the batch first."""
 
     perm: tuple[int, ...]
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        expect(self, inputs, FLOAT32)
+        expect(self, inputs, FLOAT32 + INT32)
         shape = inputs[0].shape
         if sorted(self.perm) != list(range(len(shape))) or self.perm[0] != 0:
             raise GraphError(f"Transpose: {list(self.perm)} does not fit {inputs[0]}")
-        return (TensorType(tuple(shape[p] for p in self.perm), Domain.FLOAT32),)
+        return (TensorType(tuple(shape[p] for p in self.perm), inputs[0].domain),)
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ class Reshape(Op):
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         expect(self, inputs, FLOAT32 + INT32 + BIT)
         x = inputs[0]
-        if not self.shape:
-            raise GraphError("Reshape: an image has at least one dimension")
+        if not self.shape and x.domain is Domain.BIT:
+            raise GraphError("Reshape: bits are packed along an axis other than the batch")
         out = TensorType((x.shape[0], *self.shape), x.domain)
         if prod(self.shape) != prod(x.with_batch(1)[1:]):
             raise GraphError(f"Reshape: {x} has other elements than {out}")
