@@ -209,7 +209,7 @@ def power(scope: Scope, node: OnnxNode) -> Value:
         shown = f"{wanted:g}" if (exponent == wanted).all() else "several numbers"
         raise node.error(
             f"to the power of {shown} is not supported",
-            "only a single 1, 2 or 3 is; write others as Mul and Reciprocal",
+            "only one of 1, 2, 3 is; write others as Mul and Reciprocal",
         )
     result = value
     for number in range(2, int(wanted) + 1):
