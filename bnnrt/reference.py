@@ -272,16 +272,15 @@ def _softmax(op: Softmax, x: Array) -> Array:
 
 
 def _arithmetic(op: Arithmetic, a: Array, b: Array) -> Array:
-    function = {
+    functions: dict[ArithmeticKind, Callable[..., Array]] = {
         ArithmeticKind.ADD: np.add,
         ArithmeticKind.SUB: np.subtract,
         ArithmeticKind.MUL: np.multiply,
         ArithmeticKind.DIV: np.divide,
         ArithmeticKind.MAX: lambda a, b: np.where((a > b) | np.isnan(a), a, b),
         ArithmeticKind.MIN: lambda a, b: np.where((a < b) | np.isnan(a), a, b),
-    }[op.kind]
-    result: Array = function(a, b)
-    return result
+    }
+    return functions[op.kind](a, b)
 
 
 def _pad(op: Pad, x: Array) -> Array:

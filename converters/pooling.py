@@ -81,15 +81,17 @@ def reduced(op: Pool) -> Handler:
 
 def _over(scope: Scope, node: OnnxNode, op: Pool, value: Value, over: tuple[int, ...]) -> Value:
     """A pool over some axes, which keep one element; a sum adds in ONNX's order."""
+    if len(value.shape) == 2 and over == (1,):
+        # What has no rows is an image of one row.
+        image = layout.reshaped(scope.draft, node.name, value, (value.shape[0], 1, value.shape[1]))
+        return layout.reshaped(scope.draft, node.name, _over(scope, node, op, image, (1, 2)), (value.shape[0], 1))
     shape = tuple(1 if axis in over else size for axis, size in enumerate(value.shape))
     order = tuple(range(len(shape)))
-    if over == order[-2:] and len(shape) == 3:
-        order = (1, 2, 0)  # rows and columns, which a window sees where they are
+    if len(shape) == 3 and over in ((1, 2), (0, 1)):
+        # Rows and columns of an image whose channels come first or last: a window sees them where they are.
+        order = (1, 2, 0) if over == (1, 2) else order
         tensor = axes.ordered(scope.draft, node.name, value, order)
-        window = Window((value.shape[1], value.shape[2]))
-    elif over == (0, 1) and len(shape) == 3:
-        tensor = axes.ordered(scope.draft, node.name, value, order)
-        window = Window((value.shape[0], value.shape[1]))
+        window = Window((value.shape[over[0]], value.shape[over[1]]))
     else:
         order = (*(axis for axis in order if axis not in over), *over)
         held = Value.plain(axes.ordered(scope.draft, node.name, value, order), tuple(value.shape[i] for i in order))

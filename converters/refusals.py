@@ -20,14 +20,17 @@ _BY_REASON: Mapping[tuple[str, str], tuple[str, ...]] = {
         *("ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"),
         *("QuantizeLinear", "Ceil", "Floor", "Round", "Mod", "BitShift"),
     ),
+    ("only means and maxima over axes are supported", "write it with ReduceMean, ReduceMax, Mul and Neg"): (
+        *("GlobalLpPool", "LpPool", "ReduceL1", "ReduceL2", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
+    ),
     ("recurrent layers are not supported", "only networks without memory are"): ("GRU", "LSTM", "RNN"),
     ("it normalizes by what it measures in each image", "train with BatchNormalization, which becomes constants"): (
         *("GroupNormalization", "InstanceNormalization", "LayerNormalization", "LpNormalization", "LRN"),
-        *("MeanVarianceNormalization", "RMSNormalization", "LpPool", "GlobalLpPool", "ReduceL1", "ReduceL2"),
+        *("MeanVarianceNormalization", "RMSNormalization"),
     ),
     (
-        "this function has other bits on every device",
-        "use Relu, PRelu, Clip, HardSigmoid, HardSwish, Tanh or Sigmoid",
+        "it has no form with the same bits everywhere",
+        "use Relu, PRelu, Clip, HardSigmoid, HardSwish or Sigmoid",
     ): (
         *("Celu", "Elu", "Erf", "Exp", "Gelu", "Log", "Mish", "Selu", "Shrink", "Softplus", "Softsign", "Swish"),
         *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan", "Sqrt"),

@@ -37,8 +37,8 @@ class Scope:
             )
         if self.draft.types[found.tensor].domain not in domains:
             raise node.error(
-                f"input {index} ({value.name}) are indices",
-                "they can be moved, cast and be an output, not computed with",
+                f"input {index} ({value.name}) is made of indices",
+                "they can be moved and cast, not computed with",
             )
         return found
 

@@ -15,9 +15,9 @@ __all__ = ["of_image", "sees_only_padding", "spatial_image", "window_of"]
 
 
 def spatial_image(scope: Scope, node: OnnxNode) -> tuple[Value, int]:
-    """Input 0, [N, channels, rows, columns] or [N, channels, columns], as an NHWC tensor; and its number of spatial axes.
+    """Input 0, [N, channels, (rows,) columns], as an NHWC tensor; and its number of spatial axes.
 
-    What has no rows becomes an image of one.
+    What has no rows becomes an image of one row.
     """
     value = scope.value(node, 0)
     spatial = len(value.shape) - 1
