@@ -22,7 +22,7 @@ from safetensors.numpy import save
 
 from bnnrt.errors import BundleError, GraphError
 from bnnrt.files import reason, replace_file
-from bnnrt.graph import STORAGE, Constant, Graph
+from bnnrt.graph import STORAGE, Constant, Graph, class_scores
 from bnnrt.graph_json import MAX_RANK, Value, decode_graph, decode_type, encode_graph, encode_type, parse
 from bnnrt.ops import Domain, Grayscale, TensorType
 from bnnrt.preprocess.pipeline import ImagePipeline
@@ -87,7 +87,7 @@ class Bundle:
     ``model`` starts from the ONNX model's own inputs: ``inputs`` has one port for each, in the same order and of the
     same name, and ``outputs`` likewise. ``pixels`` is the same network from one input ``pixels``, uint8 [N, H, W, C],
     with the same outputs; it and ``pipeline`` are there if the model takes images. ``labels`` names the elements of the
-    last axis of the first output.
+    last axis of the first output, or of what that picks the greatest of.
 
     Raises BundleError if these do not fit each other.
     """
@@ -108,9 +108,9 @@ class Bundle:
         _check_ports("output", self.outputs, outputs)
         _check_pixels(self.pixels, self.pipeline, outputs)
         if self.labels is not None:
-            shape = self.model.types[self.model.outputs[0]].shape
-            if shape[-1] is not None and len(self.labels) != shape[-1]:
-                raise BundleError(f"{len(self.labels)} labels do not fit the {shape[-1]} elements of the first output")
+            classes = self.model.types[class_scores(self.model) or self.model.outputs[0]].shape[-1]
+            if classes is not None and len(self.labels) != classes:
+                raise BundleError(f"{len(self.labels)} labels do not fit the {classes} elements of the first output")
 
 
 def _check_ports(kind: str, ports: Sequence[Port], types: Mapping[str, TensorType]) -> None:

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from bnnrt import packing
 from bnnrt.errors import GraphError
-from bnnrt.ops import Domain, Op, TensorType
+from bnnrt.ops import ArgMax, Domain, Extreme, Op, Picked, Reshape, TensorType, ToFloat, ToInt64, TopK
 
-__all__ = ["STORAGE", "Constant", "Graph", "Node", "Pass"]
+__all__ = ["STORAGE", "Constant", "Graph", "Node", "Pass", "class_scores"]
 
 STORAGE: Mapping[Domain, np.dtype[Any]] = {
     Domain.BIT: np.dtype(np.uint32),
@@ -176,6 +176,20 @@ class Graph:
             outputs=self.outputs,
             constants={name: c for name, c in everything.items() if name in needed},
         )
+
+
+def class_scores(graph: Graph) -> str | None:
+    """The tensor with a score for each class along its last axis: the first output, or what its classes are picked from.
+
+    A network may end in ArgMax or TopK. None where its first output holds other indices.
+    """
+    name, producers = graph.outputs[0], graph.producers()
+    while isinstance(producers[name].op if name in producers else None, (Reshape, ToFloat, ToInt64)):
+        name = producers[name].inputs[0]
+    op = producers[name].op if name in producers else None
+    if isinstance(op, (ArgMax, TopK)) and not (isinstance(op, TopK) and op.picked is Picked.VALUES):
+        return producers[name].inputs[0] if op.extreme is Extreme.GREATEST else None
+    return graph.outputs[0]
 
 
 class Pass(Protocol):

@@ -271,14 +271,22 @@ def _softmax(op: Softmax, x: Array) -> Array:
     return result
 
 
+def _greater(a: Array, b: Array) -> Array:
+    return np.where((a > b) | np.isnan(a), a, b)
+
+
+def _less(a: Array, b: Array) -> Array:
+    return np.where((a < b) | np.isnan(a), a, b)
+
+
 def _arithmetic(op: Arithmetic, a: Array, b: Array) -> Array:
     functions: dict[ArithmeticKind, Callable[..., Array]] = {
         ArithmeticKind.ADD: np.add,
         ArithmeticKind.SUB: np.subtract,
         ArithmeticKind.MUL: np.multiply,
         ArithmeticKind.DIV: np.divide,
-        ArithmeticKind.MAX: lambda a, b: np.where((a > b) | np.isnan(a), a, b),
-        ArithmeticKind.MIN: lambda a, b: np.where((a < b) | np.isnan(a), a, b),
+        ArithmeticKind.MAX: _greater,
+        ArithmeticKind.MIN: _less,
     }
     return functions[op.kind](a, b)
 
