@@ -179,7 +179,7 @@ class Graph:
 
 
 def class_scores(graph: Graph) -> str | None:
-    """The tensor with a score for each class along its last axis: the first output, or what its classes are picked from.
+    """The tensor whose last axis has a score for each class: the first output, or what its classes are picked from.
 
     A network may end in ArgMax or TopK. None where its first output holds other indices.
     """

@@ -2,7 +2,9 @@
  *
  * SIZE of the axis in x, PICKED in the output, INNER elements (words) behind it. Whatever has 32 bits is copied.
  */
-KERNEL gather(const GLOBAL uint *RESTRICT x, const GLOBAL int *RESTRICT indices, GLOBAL uint *RESTRICT out, int count)
+typedef uint moved;
+
+KERNEL gather(const GLOBAL moved *RESTRICT x, const GLOBAL int *RESTRICT indices, GLOBAL moved *RESTRICT out, int count)
 {
     const int id = GLOBAL_ID(0);
     if (id >= count)

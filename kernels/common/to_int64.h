@@ -1,6 +1,8 @@
 /* Indices as ONNX gives them: int to 64 bits, as two words, the lower first. One thread an element.
  */
-KERNEL to_int64(const GLOBAL int *RESTRICT x, GLOBAL int *RESTRICT out, int count)
+typedef int part;
+
+KERNEL to_int64(const GLOBAL int *RESTRICT x, GLOBAL part *RESTRICT out, int count)
 {
     const int id = GLOBAL_ID(0);
     if (id >= count)

@@ -3,7 +3,9 @@
  * RANK, DIMS the output's sizes (without the batch: the count is the batch's business), STRIDES the input's step for
  * each output axis, SIZE elements of one image.
  */
-KERNEL transpose(const GLOBAL uint *RESTRICT x, GLOBAL uint *RESTRICT out, int count)
+typedef uint moved;
+
+KERNEL transpose(const GLOBAL moved *RESTRICT x, GLOBAL moved *RESTRICT out, int count)
 {
     const int id = GLOBAL_ID(0);
     if (id >= count)
