@@ -332,9 +332,9 @@ def _arg_max(op: ArgMax, x: Array) -> Array:
 
 
 def _top_k(op: TopK, x: Array) -> Array:
-    # NaN first, then by value; this sort is stable, so equal elements stay in order.
-    keys = -x if op.extreme is Extreme.GREATEST else x
-    order = np.lexsort((keys, ~np.isnan(x)), axis=-1)[..., : op.k]
+    # By whether it is NaN, then by value; this sort is stable, so equal elements stay in order.
+    keys = (-x, ~np.isnan(x)) if op.extreme is Extreme.GREATEST else (x, np.isnan(x))
+    order = np.lexsort(keys, axis=-1)[..., : op.k]
     if op.picked is Picked.INDICES:
         return order.astype(np.int32)
     return np.take_along_axis(x, order, axis=-1)

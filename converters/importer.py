@@ -114,7 +114,7 @@ def reads_channels_first(value: ir.Value) -> bool:
             keeping = is_standard(node, *LAYOUT_KEEPING) or node.domain == "bnnrt"
             if keeping and id(node) not in seen:
                 seen.add(id(node))
-                waiting.append(node.outputs[0])
+                waiting.extend(node.outputs)
     return False
 
 

@@ -15,7 +15,7 @@ from bnnrt.ops import ArgMax, Extreme, Gather, Op, Picked, Ties, TopK
 __all__ = ["arg_max", "expand", "gather", "picked", "slices", "split", "tile", "top_k"]
 
 # What exporters write for the end of an axis whose size they do not know, or more.
-INT32_MAX = (1 << 31) - 1
+INT32_MAX, INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
 MIXES = "only the other axes are supported"
 
 
@@ -64,6 +64,9 @@ def slices(scope: Scope, node: OnnxNode) -> Value:
             f"{len(starts)} starts, {len(ends)} ends, {len(given)} axes and steps {list(steps)} do not fit"
         )
     for axis, start, end, step in zip(given, starts, ends, steps, strict=True):
+        if step < 0 and end in (INT32_MAX, INT64_MAX):
+            # The first element for ONNX Runtime, behind the last one for ONNX.
+            raise node.error(f"backwards to {end} is ambiguous", f"write {-end} for the first element")
         if axis:
             value = picked(scope, node, value, axis - 1, _between(value.shape[axis - 1], start, end, step))
         elif (start, step) != (0, 1) or end < (INT32_MAX if scope.batch is None else scope.batch):

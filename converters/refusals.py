@@ -36,7 +36,10 @@ _BY_REASON: Mapping[tuple[str, str], tuple[str, ...]] = {
         *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan", "Sqrt"),
         *("LogSoftmax", "ReduceLogSum", "ReduceLogSumExp", "ThresholdedRelu"),
     ),
-    ("a comparison that does not become -1 and +1 is not supported", "see docs/converter.md for the forms of sign that are known"): (
+    (
+        "a comparison that does not become -1 and +1 is not supported",
+        "see docs/converter.md for the forms of sign that are known",
+    ): (
         *("And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Where"),
         *("Xor", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"),
     ),

@@ -316,10 +316,12 @@ def arg_max(op: ArgMax, x: Array, out: Array) -> None:
 
 def top_k(op: TopK, x: Array, out: Array) -> None:
     """x float32 [..., C], out float32 or int32 [..., k]."""
-    order = np.argsort(-x if op.extreme is Extreme.GREATEST else x, axis=-1, kind="stable")
-    # NaN stands behind the numbers, and has to come before them.
-    first = np.arange(op.k) - np.isnan(x).sum(axis=-1, keepdims=True)
-    order = np.take_along_axis(order, first % x.shape[-1], axis=-1)
+    if op.extreme is Extreme.LEAST:
+        order = np.argsort(x, axis=-1, kind="stable")[..., : op.k]
+    else:
+        # NaN stands behind the numbers, and has to come before them.
+        first = np.arange(op.k) - np.isnan(x).sum(axis=-1, keepdims=True)
+        order = np.take_along_axis(np.argsort(-x, axis=-1, kind="stable"), first % x.shape[-1], axis=-1)
     out[...] = order if op.picked is Picked.INDICES else np.take_along_axis(x, order, axis=-1)
 
 

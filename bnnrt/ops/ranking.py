@@ -56,7 +56,7 @@ class ArgMax(Op):
 class TopK(Op):
     """ONNX TopK over the last axis, sorted. Input: float32 [N, ..., C]. Output: [N, ..., k], values or int32 indices.
 
-    The ``k`` greatest (least) elements, best first; of equal ones the first comes first. NaN comes before all numbers.
+    The ``k`` greatest (least) elements, best first; of equal ones the first is first. NaN is greater than any number.
     """
 
     k: int

@@ -1,13 +1,8 @@
 /* The TAKEN greatest (LEAST 1: least) elements of a row, best first: one thread an input element, which counts how many come
- * before it. NaN comes first; of equal elements the first.
+ * before it. NaN is greater than all numbers; of equal elements the first comes first.
  *
  * CHANNELS of a row, TAKEN, LEAST; INDICES 1 for indices (int) instead of values (float).
  */
-#if LEAST
-#define BETTER(a, b) ((a) < (b))
-#else
-#define BETTER(a, b) ((a) > (b))
-#endif
 #if INDICES
 typedef int taken;
 #else
@@ -27,7 +22,7 @@ KERNEL top_k(const GLOBAL float *RESTRICT x, GLOBAL taken *RESTRICT out, int cou
     for (int c = 0; c < CHANNELS; ++c) {
         const int other_nan = row[c] != row[c];
         const int equal = row[c] == value || (nan && other_nan);
-        before += equal ? c < channel : other_nan || (!nan && BETTER(row[c], value));
+        before += equal ? c < channel : LEAST ? nan || row[c] < value : other_nan || row[c] > value;
     }
     if (before < TAKEN)
 #if INDICES

@@ -181,7 +181,7 @@ def test_whole_words_have_no_tail() -> None:
 def test_an_index_is_within_its_axis(index: int) -> None:
     x = TensorType((None, 3), Domain.FLOAT32)
     node = Node("pick", ops.Gather(1), ("x", "i"), ("y",))
-    with pytest.raises(GraphError, match="an index is not between 0 and 2.*pick"):
+    with pytest.raises(GraphError, match=r"an index is not between 0 and 2.*pick"):
         Graph({"x": x}, (node,), ("y",), {"i": Constant.of(np.array([0, index], dtype=np.int32))})
 
 
