@@ -109,9 +109,7 @@ def combined(
         assert not isinstance(b, Value)
         return with_constant(scope, node, a, kind, b, part=part)
     if isinstance(b, Value):
-        # ONNX Runtime gives a single number precedence over a zero of the other sign, wherever it stands.
-        second = kind in (ArithmeticKind.MAX, ArithmeticKind.MIN) and a.size == 1
-        return with_constant(scope, node, b, kind, a, first=not second, part=part)
+        return with_constant(scope, node, b, kind, a, first=True, part=part)
     return reference.pointwise(Arithmetic(kind), a, b)
 
 

@@ -51,7 +51,7 @@ def test_slice(parts, in_layout):
     model = net.model(net.op("Slice", x, *(int64(net, vector) for vector in vectors)))
     array = integers(2, 4, 5, 6)
     if any(step < 0 and end > 9 for _, _, end, step in parts):
-        with pytest.raises(ConversionError, match="ambiguous"):
+        with pytest.raises(ConversionError, match=r"ambiguous|nothing is left"):
             converted(model)
     elif 0 in expected(model, array)[0].shape:
         with pytest.raises(ConversionError, match=r"Slice: nothing is left of axis .*slice"):
