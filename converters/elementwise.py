@@ -134,7 +134,7 @@ def sign(scope: Scope, node: OnnxNode) -> Value:
 
 def same(scope: Scope, node: OnnxNode) -> Value:
     """Identity and Dropout in evaluation mode."""
-    if len([output for output in node.node.outputs if output.uses() or output.is_graph_output()]) > 1:
+    if node.reads_more():
         raise node.error("the mask is read", "export the model in evaluation mode")
     training = node.constant(2)
     if node.has_input(2) and (training is None or training.any()):

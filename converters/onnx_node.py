@@ -57,6 +57,10 @@ class OnnxNode:
     def has_input(self, index: int) -> bool:
         return index < len(self.node.inputs) and self.node.inputs[index] is not None
 
+    def reads_more(self) -> bool:
+        """Whether another output than the first is used."""
+        return any(output.uses() or output.is_graph_output() for output in self.node.outputs[1:])
+
     def input(self, index: int) -> ir.Value:
         """An input that must be there."""
         value = self.node.inputs[index] if self.has_input(index) else None

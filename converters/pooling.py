@@ -18,7 +18,7 @@ Pool = type[AveragePool | MaxPool]
 
 def max_pool(scope: Scope, node: OnnxNode) -> Value:
     """MaxPool: 1-D and 2-D, with padding, strides, dilations and ceil_mode; no indices."""
-    if len([output for output in node.node.outputs if output.uses() or output.is_graph_output()]) > 1:
+    if node.reads_more():
         raise node.error("the indices are read", "only the maxima are supported")
     x, spatial = spatial_image(scope, node)
     size = (x.shape[1], x.shape[2])
