@@ -13,7 +13,20 @@ from bnnrt.converters.arithmetic import with_constant, with_operand
 from bnnrt.converters.layout import Value
 from bnnrt.converters.onnx_node import OnnxNode
 from bnnrt.converters.scope import MOVED, Handler, Scope, float32
-from bnnrt.ops import Arithmetic, ArithmeticKind, Clip, Domain, Op, PRelu, Relu, Sign, SignOfZero, Softmax, ToFloat
+from bnnrt.ops import (
+    Arithmetic,
+    ArithmeticKind,
+    Clip,
+    Domain,
+    LogSoftmax,
+    Op,
+    PRelu,
+    Relu,
+    Sign,
+    SignOfZero,
+    Softmax,
+    ToFloat,
+)
 
 __all__ = [
     "batch_normalization",
@@ -142,8 +155,16 @@ def same(scope: Scope, node: OnnxNode) -> Value:
     return scope.value(node, 0, MOVED)
 
 
-def softmax(scope: Scope, node: OnnxNode) -> Value:
-    """Softmax over any axis but the batch; before version 13 of the operators, over all axes from one on."""
+def softmax(op: Softmax | LogSoftmax) -> Handler:
+    """Softmax and LogSoftmax over any axis but the batch; before version 13 of the operators, over all from one on."""
+
+    def handler(scope: Scope, node: OnnxNode) -> Value:
+        return _softmax(scope, node, op)
+
+    return handler
+
+
+def _softmax(scope: Scope, node: OnnxNode, op: Softmax | LogSoftmax) -> Value:
     value = scope.value(node, 0)
     rank = len(value.shape) + 1
     old = scope.opset < 13
@@ -152,8 +173,8 @@ def softmax(scope: Scope, node: OnnxNode) -> Value:
         raise node.error("over the batch", "only the other axes are supported")
     if old:
         rows = layout.reshaped(scope.draft, node.name, value, (*value.shape[: axis - 1], prod(value.shape[axis - 1 :])))
-        return layout.reshaped(scope.draft, node.name, _row_wise(scope, node, Softmax(), rows, axis - 1), value.shape)
-    return _row_wise(scope, node, Softmax(), value, axis - 1)
+        return layout.reshaped(scope.draft, node.name, _row_wise(scope, node, op, rows, axis - 1), value.shape)
+    return _row_wise(scope, node, op, value, axis - 1)
 
 
 def _row_wise(scope: Scope, node: OnnxNode, op: Op, value: Value, axis: int) -> Value:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from bnnrt.converters import arithmetic, elementwise, layers, pad, picking, pooling, qonnx, shaping
 from bnnrt.converters.scope import Handler
-from bnnrt.ops import ArithmeticKind, AveragePool, Extreme, MaxPool, Relu, Sigmoid
+from bnnrt.ops import ArithmeticKind, AveragePool, Extreme, LogSoftmax, MaxPool, Relu, Sigmoid, Softmax
 
 __all__ = ["HANDLERS"]
 
@@ -38,6 +38,7 @@ HANDLERS: Mapping[str, Handler] = {
     "HardSwish": elementwise.hard_swish,
     "Identity": elementwise.same,
     "LeakyRelu": elementwise.leaky_relu,
+    "LogSoftmax": elementwise.softmax(LogSoftmax()),
     "MatMul": layers.matmul,
     "Max": arithmetic.variadic(ArithmeticKind.MAX),
     "MaxPool": pooling.max_pool,
@@ -55,7 +56,7 @@ HANDLERS: Mapping[str, Handler] = {
     "Reshape": shaping.reshape,
     "Sigmoid": elementwise.unary(Sigmoid()),
     "Slice": picking.slices,
-    "Softmax": elementwise.softmax,
+    "Softmax": elementwise.softmax(Softmax()),
     "SpaceToDepth": shaping.space_to_depth,
     "Split": picking.split,
     "Squeeze": shaping.squeeze,

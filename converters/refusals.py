@@ -34,7 +34,7 @@ _BY_REASON: Mapping[tuple[str, str], tuple[str, ...]] = {
     ): (
         *("Celu", "Elu", "Erf", "Exp", "Gelu", "Log", "Mish", "Selu", "Shrink", "Softplus", "Softsign", "Swish"),
         *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan", "Sqrt"),
-        *("LogSoftmax", "ReduceLogSum", "ReduceLogSumExp", "ThresholdedRelu"),
+        *("Hardmax", "Tanh", "ReduceLogSum", "ReduceLogSumExp", "ThresholdedRelu"),
     ),
     (
         "a comparison that does not become -1 and +1 is not supported",

@@ -29,6 +29,7 @@ from bnnrt.ops import (
     Domain,
     Extreme,
     Gather,
+    LogSoftmax,
     MaxPool,
     Op,
     Pad,
@@ -322,10 +323,20 @@ def _softmax_error(graph: Graph, node: Node, found: Bounds) -> Array:
     return np.broadcast_to(moved, x.shape)
 
 
+def _log_softmax_error(graph: Graph, node: Node, found: Bounds) -> Array:
+    x = found.values[node.inputs[0]].astype(np.float64)
+    # The sum of the sizes of its slopes is at most 2. The sum and its logarithm are below C and log(C) + 1.
+    spread = 2 * found.errors[node.inputs[0]].max(axis=-1, keepdims=True)
+    size = np.abs(found.values[node.outputs[0]].astype(np.float64)) + np.log(x.shape[-1]) + 1
+    moved: Array = (spread + 2 * UNIT * (x.shape[-1] + 8 + 4 * size) + OF_EXP) * SLACK
+    return np.broadcast_to(moved, x.shape)
+
+
 _RULES: Mapping[type[Op], Callable[[Graph, Node, Bounds], Array]] = {
     AveragePool: _average_error,
     Clip: _same_error,
     Concat: _concat_error,
+    LogSoftmax: _log_softmax_error,
     PRelu: _prelu_error,
     Relu: _same_error,
     Sigmoid: _sigmoid_error,

@@ -29,6 +29,7 @@ from bnnrt.ops import (
     Gather,
     Grayscale,
     LocalBinaryPattern,
+    LogSoftmax,
     MaxPool,
     Pad,
     Picked,
@@ -48,7 +49,7 @@ from bnnrt.ops import (
     Window,
 )
 from bnnrt.preprocess import binarize
-from bnnrt.reference import exponential
+from bnnrt.reference import exponential, logarithm
 
 __all__ = [
     "arg_max",
@@ -63,6 +64,7 @@ __all__ = [
     "gather_bits",
     "grayscale",
     "local_binary_pattern",
+    "log_softmax",
     "max_pool",
     "pad",
     "prelu",
@@ -256,6 +258,13 @@ def softmax(op: Softmax, x: Array, out: Array) -> None:
         out[...] = exponential(x - greatest)
         # Running sums add in order of channels; a plain sum would add in pairs.
         out /= np.cumsum(out, axis=-1)[..., -1:]
+
+
+def log_softmax(op: LogSoftmax, x: Array, out: Array) -> None:
+    """x and out float32 [..., C]."""
+    with np.errstate(all="ignore"):
+        np.subtract(x, np.fmax.reduce(x, axis=-1, keepdims=True, initial=-np.inf), out=out)
+        out -= logarithm(np.cumsum(exponential(out), axis=-1)[..., -1:])
 
 
 def arithmetic(op: Arithmetic, a: Array, b: Array, out: Array) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bnnrt.ops.base import Op
 from bnnrt.ops.bits import Grayscale, LocalBinaryPattern, Sign, SignOfZero, Threshold, ToFloat
-from bnnrt.ops.elementwise import Arithmetic, ArithmeticKind, Clip, PRelu, Relu, Sigmoid, Softmax
+from bnnrt.ops.elementwise import Arithmetic, ArithmeticKind, Clip, LogSoftmax, PRelu, Relu, Sigmoid, Softmax
 from bnnrt.ops.layers import BinaryConv, BinaryDense, BinaryWeightConv, BinaryWeightDense, Conv, Dense
 from bnnrt.ops.pooling import AveragePool, BitPool, MaxPool
 from bnnrt.ops.ranking import ArgMax, Extreme, Picked, Ties, ToInt64, TopK
@@ -38,6 +38,7 @@ __all__ = [
     "Gather",
     "Grayscale",
     "LocalBinaryPattern",
+    "LogSoftmax",
     "MaxPool",
     "Op",
     "PRelu",
@@ -78,6 +79,7 @@ OPS: dict[str, type[Op]] = {
         Gather,
         Grayscale,
         LocalBinaryPattern,
+        LogSoftmax,
         MaxPool,
         PRelu,
         Pad,

@@ -12,7 +12,7 @@ from bnnrt.errors import GraphError
 from bnnrt.ops.base import FLOAT32, Op, expect
 from bnnrt.ops.types import Domain, TensorType
 
-__all__ = ["Arithmetic", "ArithmeticKind", "Clip", "PRelu", "Relu", "Sigmoid", "Softmax"]
+__all__ = ["Arithmetic", "ArithmeticKind", "Clip", "LogSoftmax", "PRelu", "Relu", "Sigmoid", "Softmax"]
 
 
 class ArithmeticKind(Enum):
@@ -111,4 +111,18 @@ class Softmax(Op):
         expect(self, inputs, FLOAT32)
         if len(inputs[0].shape) < 2:
             raise GraphError(f"Softmax takes [N, ..., channels] and has {inputs[0]}")
+        return (inputs[0],)
+
+
+@dataclass(frozen=True)
+class LogSoftmax(Op):
+    """The logarithm of :class:`Softmax` over the last axis, float32 [..., C]: (x - m) - log(s), with its m and s.
+
+    Each operation is rounded; log is :func:`bnnrt.reference.logarithm`.
+    """
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        expect(self, inputs, FLOAT32)
+        if len(inputs[0].shape) < 2:
+            raise GraphError(f"LogSoftmax takes [N, ..., channels] and has {inputs[0]}")
         return (inputs[0],)

@@ -19,6 +19,7 @@ from bnnrt.ops import (
     Domain,
     Grayscale,
     LocalBinaryPattern,
+    LogSoftmax,
     MaxPool,
     Pad,
     PRelu,
@@ -153,7 +154,14 @@ def _sigmoid(site: Site) -> StepCode:
 def _softmax(site: Site) -> StepCode:
     channels = site.type(site.output).channels
     group = next(size for size in _SOFTMAX_GROUPS if size == 1 or fits(site.device, (size, 1, 1), 4 * (size + 1)))
-    source = _dividing(site, "common/exponential.h", "common/softmax.h", CHANNELS=channels, GROUP=group)
+    if isinstance(site.node.op, LogSoftmax):
+        source = KernelSource.of(
+            *("common/exponential.h", "common/logarithm.h", "common/softmax.h"),
+            **{"CHANNELS": channels, "GROUP": group, "LOGARITHM": 1},
+        )
+    else:
+        defines: dict[str, Define] = {"CHANNELS": channels, "GROUP": group, "LOGARITHM": 0}
+        source = _dividing(site, "common/exponential.h", "common/softmax.h", **defines)
     rows = site.count(site.output) // channels
     args = (site.node.inputs[0], site.output)
     launch = LaunchSpec("softmax", source, args, (rows, 1, 1), (group, 1, 1), local_bytes=4 * (group + 1))
@@ -312,6 +320,7 @@ ELEMENTWISE_VARIANTS: tuple[Variant, ...] = (
     Variant("concat", (Concat,), C_LANGUAGES, _concat),
     Variant("grayscale", (Grayscale,), C_LANGUAGES, _grayscale),
     Variant("lbp", (LocalBinaryPattern,), C_LANGUAGES, _lbp),
+    Variant("log_softmax", (LogSoftmax,), C_LANGUAGES, _softmax),
     Variant("max_pool", (MaxPool,), C_LANGUAGES, _max_pool),
     Variant("pad", (Pad,), C_LANGUAGES, _pad),
     Variant("prelu", (PRelu,), C_LANGUAGES, _prelu),

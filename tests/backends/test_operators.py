@@ -297,7 +297,7 @@ def test_sigmoid_and_softmax(backend: Backend, channels: int, batch: int, seed: 
     special = np.array([0, -0.0, np.inf, -np.inf, np.nan, 3e38], dtype=np.float32)
     rows = rng.random((batch, 3, 1)) < 0.3
     x = np.where(rows & (rng.random(x.shape) < 0.3), rng.choice(special, x.shape), x)
-    for op in (ops.Sigmoid(), ops.Softmax()):
+    for op in (ops.Sigmoid(), ops.Softmax(), ops.LogSoftmax()):
         check(backend, one_node(op, TensorType((None, 3, channels), Domain.FLOAT32)), {"x": x})
 
 

@@ -86,7 +86,7 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
         yield variant, graph_of(ops.Conv(WINDOW), real, kernel), pixels
     yield "default", graph_of(ops.MaxPool(WINDOW), real), pixels
     yield "default", graph_of(ops.AveragePool(WINDOW, (1, 0, 0, 1)), real), pixels
-    for op in (ops.Relu(), ops.Clip(-0.5, 0.5), ops.Sigmoid(), ops.Softmax()):
+    for op in (ops.Relu(), ops.Clip(-0.5, 0.5), ops.Sigmoid(), ops.Softmax(), ops.LogSoftmax()):
         yield "default", graph_of(op, real), pixels
     yield "default", graph_of(ops.PRelu(), real, Constant.of(rng.normal(size=5).astype(np.float32))), pixels
     yield "default", graph_of(ops.Pad((1, 0, 2, 1), 0.5), real), pixels

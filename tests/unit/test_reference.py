@@ -375,6 +375,17 @@ def test_exponential_is_off_by_less_than_2_ulp() -> None:
     assert ulps.max() < 2
 
 
+def test_logarithm_is_off_by_less_than_2_ulp() -> None:
+    rng = np.random.default_rng(7)
+    x = np.concatenate([rng.integers(0x3F800000, 0x7F800000, 1 << 20).astype(np.int32).view(np.float32)])
+    x = np.concatenate([x, 1 + rng.random(1 << 18).astype(np.float32) * np.float32(1e-3)])
+    exact = np.log(x.astype(np.float64))
+    off = np.abs(reference.logarithm(x).astype(np.float64) - exact) / np.spacing(exact.astype(np.float32))
+    assert off[x > 1].max() < 2
+    special = np.array([1, np.inf, np.nan], np.float32)
+    np.testing.assert_array_equal(reference.logarithm(special), np.array([0, np.inf, np.nan], np.float32))
+
+
 def test_exponential_of_special_numbers() -> None:
     x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30, -1e30], np.float32)
     with np.errstate(all="ignore"):

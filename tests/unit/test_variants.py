@@ -146,7 +146,9 @@ FLOAT, BIT, INT, PIXEL = Domain.FLOAT32, Domain.BIT, Domain.INT32, Domain.UINT8
 NETWORKS = [
     *[network(image(FLOAT, 5), (ops.Arithmetic(kind), {"c": floats(5)})) for kind in ops.ArithmeticKind],
     network(image(FLOAT, 5), (ops.AveragePool(WINDOW), {}), (ops.Relu(), {}), (ops.PRelu(), {"s": floats(5)})),
-    network(image(FLOAT, 5), (ops.Clip(0.0, 6.0), {}), (ops.Sigmoid(), {}), (ops.Softmax(), {})),
+    network(
+        image(FLOAT, 5), (ops.Clip(0.0, 6.0), {}), (ops.Sigmoid(), {}), (ops.Softmax(), {}), (ops.LogSoftmax(), {})
+    ),
     Graph(
         {"x": image(FLOAT, 5), "z": TensorType((None, 1, 1, 5), FLOAT)},
         (Node("a", ops.Arithmetic(ops.ArithmeticKind.MUL), ("x", "z"), ("y",)),),

@@ -290,11 +290,12 @@ def test_smooth_activations(kind):
 
 @pytest.mark.parametrize("axis", [1, -1, 2, 3])
 @pytest.mark.parametrize("shape", [(9,), (4, 6), (3, 5, 4)])
-def test_softmax(shape, axis):
+@pytest.mark.parametrize("kind", ["Softmax", "LogSoftmax"])
+def test_softmax(kind, shape, axis):
     if axis > len(shape):
         return
     net = Net(*shape)
-    near(net.model(net.op("Softmax", "x", axis=axis)), RNG.normal(size=(2, *shape)).astype(np.float32) * 4)
+    near(net.model(net.op(kind, "x", axis=axis)), RNG.normal(size=(2, *shape)).astype(np.float32) * 4)
 
 
 @pytest.mark.parametrize("opset", [7, 12, 13])
