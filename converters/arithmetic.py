@@ -9,6 +9,7 @@ from bnnrt.converters import axes, layout
 from bnnrt.converters.draft import Array, Draft
 from bnnrt.converters.layout import Value
 from bnnrt.converters.onnx_node import OnnxNode
+from bnnrt.converters.picking import picked
 from bnnrt.converters.scope import Handler, Scope, float32, listed
 from bnnrt.ops import Arithmetic, ArithmeticKind, Op, PRelu
 
@@ -38,7 +39,7 @@ def with_constant(
 ) -> Value:
     """``value kind constant``, or the constant ``first``, broadcast as ONNX does.
 
-    ``constant`` float32, of a shape that broadcasts to [batch, *value.shape] without enlarging it. ``part`` says which
+    ``constant`` float32, of no more axes than [batch, *value.shape]. ``part`` says which
     part of the ONNX node this is, where it becomes several.
     """
     return with_operand(scope, node, value, Arithmetic(kind), constant, first=first, part=part)
@@ -49,6 +50,7 @@ def with_operand(
 ) -> Value:
     """An operator of ``value`` and a constant, which takes that as [C] or [1]."""
     draft = scope.draft
+    value = _enlarged(scope, node, value, constant)
     constant = _without_batch(scope, node, value, constant)
     if constant.size > 1:
         rows = np.broadcast_to(constant, value.shape)
@@ -71,6 +73,15 @@ def with_operand(
     return Value(tensor, value.shape, value.dims, value.perm)
 
 
+def _enlarged(scope: Scope, node: OnnxNode, value: Value, constant: Array) -> Value:
+    """The value, repeated along those of its axes that have one element where the constant has more."""
+    for behind in range(1, min(constant.ndim, len(value.shape)) + 1):
+        size, axis = constant.shape[-behind], len(value.shape) - behind
+        if size > 1 and value.shape[axis] == 1:
+            value = picked(scope, node, value, axis, np.zeros(size, dtype=np.int32))
+    return value
+
+
 def _without_batch(scope: Scope, node: OnnxNode, value: Value, constant: Array) -> Array:
     """The constant as it broadcasts to ``value.shape``."""
     sizes = (scope.batch, *value.shape)
@@ -78,7 +89,10 @@ def _without_batch(scope: Scope, node: OnnxNode, value: Value, constant: Array) 
         c in (1, v) for c, v in zip(constant.shape[::-1], sizes[::-1], strict=False)
     )
     if not fits or constant.size == 0:
-        raise node.error(f"a constant of shape {list(constant.shape)} does not fit [N, {listed(value.shape)}]")
+        raise node.error(
+            f"a constant of shape {list(constant.shape)} does not fit [N, {listed(value.shape)}]",
+            "give it no more axes than the tensor, of equal sizes or 1",
+        )
     if constant.ndim < len(sizes):
         return constant
     if not _identical(constant, constant[:1]):

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from bnnrt import ops, packing
-from bnnrt.errors import GraphError
+from bnnrt.errors import BundleError, GraphError
 from bnnrt.graph import STORAGE, Constant, Graph, Node, class_scores
+from bnnrt.graph_json import Value, decode_graph, encode_graph
 from bnnrt.ops import Arithmetic, ArithmeticKind, BinaryDense, Domain, Sign, TensorType, ToFloat
 
 X = {"x": TensorType((None, 3), Domain.FLOAT32)}
@@ -204,3 +205,13 @@ def scored(*steps: ops.Op) -> Graph:
 )
 def test_where_the_scores_of_the_classes_are(steps: list[ops.Op], scores: str | None) -> None:
     assert class_scores(scored(*steps)) == scores
+
+
+def test_an_index_of_a_bundle_is_within_its_axis() -> None:
+    x = TensorType((None, 3), Domain.FLOAT32)
+    good, bad = (Constant.of(np.array([2, index], dtype=np.int32)) for index in (0, 3))
+    graph = Graph({"x": x}, (Node("pick", ops.Gather(1), ("x", "i"), ("y",)),), ("y",), {"i": good})
+    document = Value(encode_graph(graph, {"i": "i"}), "graph")
+    assert decode_graph(document, {"i": good}).nodes == graph.nodes
+    with pytest.raises(BundleError, match="an index is not between 0 and 2"):
+        decode_graph(document, {"i": bad})
