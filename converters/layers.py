@@ -62,7 +62,7 @@ def _dense_of_rows(scope: Scope, node: OnnxNode, value: Value, weights: Array) -
 
 def matmul(scope: Scope, node: OnnxNode) -> Value:
     """MatMul of a computed tensor and a constant matrix, over the tensor's last axis."""
-    if node.constant(1) is None and (node.constant(0) is not None or node.has_input(1)):
+    if node.constant(1) is None:
         what = "a constant times a tensor" if node.constant(0) is not None else "a product of two tensors"
         raise node.error(what, "only a tensor times a constant matrix is supported")
     value, weights = scope.value(node, 0), float32(node, 1, "weights")
