@@ -39,18 +39,18 @@ def with_constant(
 ) -> Value:
     """``value kind constant``, or the constant ``first``, broadcast as ONNX does.
 
-    ``constant`` float32, of no more axes than [batch, *value.shape]. ``part`` says which
-    part of the ONNX node this is, where it becomes several.
+    ``constant`` float32, of no more axes than [batch, *value.shape]. ``part`` says which part of the ONNX node this is,
+    where it becomes several.
     """
+    value = _enlarged(scope, node, value, constant)
     return with_operand(scope, node, value, Arithmetic(kind), constant, first=first, part=part)
 
 
 def with_operand(
     scope: Scope, node: OnnxNode, value: Value, op: Op, constant: Array, *, first: bool = False, part: str = ""
 ) -> Value:
-    """An operator of ``value`` and a constant, which takes that as [C] or [1]."""
+    """An operator of ``value`` and a constant of a shape that broadcasts to it, which takes that as [C] or [1]."""
     draft = scope.draft
-    value = _enlarged(scope, node, value, constant)
     constant = _without_batch(scope, node, value, constant)
     if constant.size > 1:
         rows = np.broadcast_to(constant, value.shape)

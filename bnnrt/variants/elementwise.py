@@ -157,7 +157,9 @@ def _softmax(site: Site) -> StepCode:
     if isinstance(site.node.op, LogSoftmax):
         source = KernelSource.of(
             *("common/exponential.h", "common/logarithm.h", "common/softmax.h"),
-            CHANNELS=channels, GROUP=group, LOGARITHM=1,
+            CHANNELS=channels,
+            GROUP=group,
+            LOGARITHM=1,
         )
     else:
         defines: dict[str, Define] = {"CHANNELS": channels, "GROUP": group, "LOGARITHM": 0}

@@ -609,6 +609,7 @@ REFUSED = {
     "pool in padding": ((1, 2, 2), lambda n: n.op("MaxPool", "x", kernel_shape=[2, 2], pads=[2] * 4), "MaxPool"),
     "clip to a vector": ((4,), lambda n: n.op("Clip", "x", n.constant(integers(4))), "Clip"),
     "clip to a computed bound": ((4,), lambda n: n.op("Clip", "x", "x"), "Clip"),
+    "slopes that enlarge": ((1, 4), lambda n: n.op("PRelu", "x", n.constant(integers(3, 4))), "PRelu"),
     "computed slopes": ((4,), lambda n: n.op("PRelu", "x", "x"), "PRelu"),
     "softmax of the batch": ((4,), lambda n: n.op("Softmax", "x", axis=0), "Softmax"),
     "broadcast over the batch": (
