@@ -39,7 +39,7 @@ def gather(scope: Scope, node: OnnxNode) -> Value:
     if axis == 0:
         raise node.error("over the batch", MIXES)
     size = value.shape[axis - 1]
-    indices = node.required_constant(1, "the indices")
+    indices = node.required_constant(1, "the index")
     if indices.size and not (-size <= indices.min() and indices.max() < size):
         raise node.error(f"an index is outside an axis of {size}")
     found = picked(scope, node, value, axis - 1, np.where(indices < 0, indices + size, indices).reshape(-1))

@@ -241,7 +241,7 @@ REFUSED = {
     "gather of the batch": (lambda n: n.op("Gather", "x", int64(n, [0]), axis=0), "Gather: over the batch"),
     "gather by a tensor": (
         lambda n: n.op("Gather", "x", n.op("ArgMax", "x", axis=1, keepdims=0), axis=1),
-        "Gather: the indices .* not a constant",
+        "Gather: the index .* not a constant",
     ),
     "gather beyond": (lambda n: n.op("Gather", "x", int64(n, [9]), axis=1), "Gather: an index is outside an axis of 6"),
     "slice of the batch": (
