@@ -11,6 +11,7 @@ from bnnrt.ops import (
     BitPool,
     Clip,
     Domain,
+    Gather,
     MaxPool,
     PRelu,
     Relu,
@@ -36,6 +37,7 @@ class KeepBits:
             graph,
             _pool_of_bits,
             _reshape_of_bits,
+            _gather_of_bits,
             _sign_of_bits,
             _sign_of_reshape,
             _pointwise_of_reshape,
@@ -68,6 +70,15 @@ def _reshape_of_bits(draft: Draft, node: Node) -> bool:
         return False
     shaped = draft.emit(node.name, node.op, bits)
     draft.emit(f"{node.name}/float", ToFloat(), shaped, output=node.outputs[0])
+    return True
+
+
+def _gather_of_bits(draft: Draft, node: Node) -> bool:
+    bits = draft.bits_behind(node.inputs[0]) if isinstance(node.op, Gather) else None
+    if bits is None:
+        return False
+    picked = draft.emit(node.name, node.op, bits, node.inputs[1])
+    draft.emit(f"{node.name}/float", ToFloat(), picked, output=node.outputs[0])
     return True
 
 

@@ -24,7 +24,7 @@ from bnnrt.converters.signs import recognise
 from bnnrt.converters.thresholds import FoldThresholds
 from bnnrt.converters.zeros import reachable_zeros
 from bnnrt.errors import ConversionError
-from bnnrt.graph import Graph, Pass
+from bnnrt.graph import Graph, Pass, class_scores
 from bnnrt.ops import Domain
 from bnnrt.preprocess.pipeline import ImagePipeline
 from bnnrt.preprocess.schemes import InputBinarization
@@ -34,7 +34,7 @@ __all__ = ["Options", "convert", "parse_labels", "pixel_binding"]
 BINARIZING: tuple[Pass, ...] = (KeepBits(), MergeZeroPads(), Binarize())
 FOLDING: tuple[Pass, ...] = (FoldThresholds(), KeepBits())
 
-DTYPES = {Domain.FLOAT32: "float32", Domain.UINT8: "uint8"}
+DTYPES = {Domain.FLOAT32: "float32", Domain.UINT8: "uint8", Domain.INT32: "int32", Domain.INT64: "int64"}
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _labels(source: Source, options: Options, graph: Graph) -> tuple[str, ...] |
         if text is None:
             return None
         labels, where = parse_labels(text, "metadata property labels"), "metadata property labels"
-    classes = graph.types[graph.outputs[0]].channels
+    classes = graph.types[class_scores(graph) or graph.outputs[0]].channels
     if len(labels) != classes:
         raise ConversionError(
             f"{len(labels)} labels for {classes} classes", where, "give one label for each element of the output"

@@ -13,18 +13,20 @@ from bnnrt.converters.draft import Draft
 from bnnrt.converters.layout import Value
 from bnnrt.converters.onnx_node import STANDARD_DOMAINS, OnnxNode, is_standard, qualified, static_shape
 from bnnrt.converters.operators import HANDLERS
+from bnnrt.converters.refusals import refuse
 from bnnrt.converters.scope import Scope
 from bnnrt.converters.shape_values import computes_shape
 from bnnrt.errors import ConversionError, GraphError
 from bnnrt.graph import Graph
-from bnnrt.ops import Domain, Reshape, TensorType, ToFloat
+from bnnrt.ops import Domain, Reshape, TensorType, ToFloat, ToInt64
 
 __all__ = ["Imported", "InputBinding", "import_graph", "input_shape", "reads_channels_first"]
 
 # Operators that keep the layout of an image, whatever it is.
 LAYOUT_KEEPING = (
-    *("Add", "Sub", "Mul", "Div", "Cast", "Concat", "Identity", "Dropout", "Pad"),
-    *("Clip", "HardSigmoid", "HardSwish", "LeakyRelu", "Neg", "PRelu", "Relu", "Sigmoid"),
+    *("Add", "Sub", "Mul", "Div", "Max", "Min", "Mean", "Sum", "Pow", "Reciprocal"),
+    *("Cast", "Concat", "Identity", "Dropout", "Pad", "Slice", "Split"),
+    *("Abs", "Clip", "HardSigmoid", "HardSwish", "LeakyRelu", "Neg", "PRelu", "Relu", "Sigmoid", "Tanh"),
 )
 # Operators that take their image as [batch, channels, rows, columns].
 CHANNELS_FIRST = ("Conv", "MaxPool", "BatchNormalization", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
@@ -112,7 +114,7 @@ def reads_channels_first(value: ir.Value) -> bool:
             keeping = is_standard(node, *LAYOUT_KEEPING) or node.domain == "bnnrt"
             if keeping and id(node) not in seen:
                 seen.add(id(node))
-                waiting.append(node.outputs[0])
+                waiting.extend(node.outputs)
     return False
 
 
@@ -141,10 +143,11 @@ def _import(model: ir.Model, binding: InputBinding) -> Imported:
         named = OnnxNode(node, name)
         handler = HANDLERS.get(qualified(node))
         if handler is None:
-            raise named.error("this operator is not supported", "see docs/converter.md for those that are")
-        value = handler(scope, named)
+            refuse(named)
+        made = handler(scope, named)
         scope.operators[name] = named.operator
-        scope.values[node.outputs[0].name or ""] = value
+        for output, value in zip(node.outputs, [made] if isinstance(made, Value) else made, strict=False):
+            scope.values[output.name or ""] = value
     finished: set[str] = set()
     for output in model.graph.outputs:
         _finish(scope, output, finished)
@@ -183,7 +186,9 @@ def _finish(scope: Scope, output: ir.Value, finished: set[str]) -> None:
     if value is None:
         raise ConversionError("an output is constant", f"output {name}", "remove it from the model")
     tensor = layout.in_onnx_order(draft, name, value).tensor
-    if draft.producer(tensor) is None or tensor in finished:
+    if draft.types[tensor].domain is Domain.INT32 and output.dtype != ir.DataType.INT32:
+        draft.emit(f"{name}/int64", ToInt64(), tensor, output=name)
+    elif draft.producer(tensor) is None or tensor in finished:
         draft.emit(f"{name}/copy", Reshape(value.shape), tensor, output=name)
     else:
         draft.rename(tensor, name)

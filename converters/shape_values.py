@@ -24,7 +24,15 @@ def computes_shape(node: ir.Node) -> bool:
     """Whether ``node`` computes sizes, not data. Whoever reads them evaluates them by :func:`integers`."""
     if is_standard(node, "Shape"):
         return True
-    return is_standard(node, "Gather", "Slice", "Concat", *SAME) and node.outputs[0].dtype in INTEGERS
+    if not is_standard(node, "Gather", "Slice", "Concat", *SAME) or node.outputs[0].dtype not in INTEGERS:
+        return False
+    sources = node.inputs if is_standard(node, "Concat") else node.inputs[:1]
+    return all(_is_size(source) for source in sources if source is not None)
+
+
+def _is_size(value: ir.Value) -> bool:
+    producer = value.producer()
+    return constant_of(value) is not None or (producer is not None and computes_shape(producer))
 
 
 def integers(value: ir.Value, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> Sizes | None:

@@ -18,6 +18,7 @@ from bnnrt import reference
 from bnnrt.converters.draft import Array
 from bnnrt.graph import Constant, Graph, Node
 from bnnrt.ops import (
+    ArgMax,
     Arithmetic,
     ArithmeticKind,
     AveragePool,
@@ -26,6 +27,9 @@ from bnnrt.ops import (
     Conv,
     Dense,
     Domain,
+    Extreme,
+    Gather,
+    LogSoftmax,
     MaxPool,
     Op,
     Pad,
@@ -36,6 +40,8 @@ from bnnrt.ops import (
     Sign,
     Softmax,
     ToFloat,
+    ToInt64,
+    TopK,
     Transpose,
 )
 
@@ -238,16 +244,22 @@ def _error(graph: Graph, node: Node, found: Bounds, forced: Collection[str]) -> 
     """The bound of one operator that is no layer."""
     op, (output,) = node.op, node.outputs
     value = found.values[output]
-    if isinstance(op, Sign) or graph.types[output].domain is not Domain.FLOAT32:
+    if isinstance(op, ArgMax):
+        return _arg_max_error(op, node, found)
+    if isinstance(op, Sign) or graph.types[output].domain is Domain.BIT:
         return np.zeros(value.shape)
     if isinstance(op, ToFloat):
         near = found.near.get(node.inputs[0])
+        if graph.types[node.inputs[0]].domain is Domain.INT32:
+            return found.errors[node.inputs[0]]
         return np.zeros(value.shape) if near is None or node.inputs[0] in forced else 2.0 * near
     if isinstance(op, Arithmetic):
         return _arithmetic_error(graph, node, op.kind, found)
     if isinstance(op, Pad):
         return _alone(graph, Node(node.name, Pad(op.pads, 0.0), node.inputs, node.outputs), _errors_of(node, found))
-    if isinstance(op, (MaxPool, Reshape, Transpose)):
+    if isinstance(op, ToInt64):
+        return found.errors[node.inputs[0]]
+    if isinstance(op, (Gather, MaxPool, Reshape, Transpose)):
         return _alone(graph, node, _errors_of(node, found))
     rule = _RULES.get(type(op))
     if rule is not None:
@@ -263,6 +275,25 @@ def _same_error(graph: Graph, node: Node, found: Bounds) -> Array:
 
 def _concat_error(graph: Graph, node: Node, found: Bounds) -> Array:
     return np.concatenate([_operand(graph.constants.get(name), name, found)[1] for name in node.inputs], axis=-1)
+
+
+def _arg_max_error(op: ArgMax, node: Node, found: Bounds) -> Array:
+    """An index is certain where no other element can come near the one that is taken; else it can be any."""
+    x, error = found.values[node.inputs[0]].astype(np.float64), found.errors[node.inputs[0]]
+    if op.extreme is Extreme.LEAST:
+        x = -x
+    taken = found.values[node.outputs[0]]
+    least = np.take_along_axis(x - error, taken, axis=-1)
+    others = x + error
+    np.put_along_axis(others, taken, -np.inf, axis=-1)
+    certain = (least > others.max(axis=-1, keepdims=True)) | (error == 0).all(axis=-1, keepdims=True)
+    return np.where(certain, 0.0, np.inf)
+
+
+def _top_k_error(graph: Graph, node: Node, found: Bounds) -> Array:
+    """What is taken is exact where all of the row is; else it can be any."""
+    exact = (found.errors[node.inputs[0]] == 0).all(axis=-1, keepdims=True)
+    return np.broadcast_to(np.where(exact, 0.0, np.inf), found.values[node.outputs[0]].shape)
 
 
 def _prelu_error(graph: Graph, node: Node, found: Bounds) -> Array:
@@ -299,14 +330,25 @@ def _softmax_error(graph: Graph, node: Node, found: Bounds) -> Array:
     return np.broadcast_to(moved, x.shape)
 
 
+def _log_softmax_error(graph: Graph, node: Node, found: Bounds) -> Array:
+    x = found.values[node.inputs[0]].astype(np.float64)
+    # The sum of the sizes of its slopes is at most 2. The sum and its logarithm are below C and log(C) + 1.
+    spread = 2 * found.errors[node.inputs[0]].max(axis=-1, keepdims=True)
+    size = np.abs(found.values[node.outputs[0]].astype(np.float64)) + np.log(x.shape[-1]) + 1
+    moved: Array = (spread + 2 * UNIT * (x.shape[-1] + 8 + 4 * size) + OF_EXP) * SLACK
+    return np.broadcast_to(moved, x.shape)
+
+
 _RULES: Mapping[type[Op], Callable[[Graph, Node, Bounds], Array]] = {
     AveragePool: _average_error,
     Clip: _same_error,
     Concat: _concat_error,
+    LogSoftmax: _log_softmax_error,
     PRelu: _prelu_error,
     Relu: _same_error,
     Sigmoid: _sigmoid_error,
     Softmax: _softmax_error,
+    TopK: _top_k_error,
 }
 
 
@@ -347,4 +389,6 @@ _MOVED: Mapping[ArithmeticKind, Callable[[Array, Array, Array, Array, Array], Ar
     ArithmeticKind.SUB: _of_sum,
     ArithmeticKind.MUL: _of_product,
     ArithmeticKind.DIV: _of_quotient,
+    ArithmeticKind.MAX: _of_sum,
+    ArithmeticKind.MIN: _of_sum,
 }

@@ -97,3 +97,26 @@ def test_inconsistent_graphs_are_refused_in_one_line(damage):
     with pytest.raises(ConversionError) as caught:
         converted(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("opset", [13, 19])
+def test_constants_that_are_quantized_and_dequantized(dtype, axis, opset):
+    rng = np.random.default_rng(8)
+    net = Net(4, opset=opset)
+    size = () if axis is None else ((4, 3)[axis],)
+    scale, zero = net.constant(rng.uniform(0.01, 0.5, size)), net.constant(rng.integers(0, 9, size), dtype)
+    how = {} if axis is None else {"axis": axis}
+    # Some halves, which round to even, and some that are beyond the limits.
+    weights = net.constant(np.round(rng.normal(size=(4, 3)) * 20) / 4)
+    weights = net.op("QuantizeLinear", weights, scale, zero, **how)
+    weights = net.op("DequantizeLinear", weights, scale, zero, **how)
+    check(net.model(net.op("MatMul", "x", weights)), np.eye(4, dtype=np.float32))
+
+
+@pytest.mark.parametrize("opset", [13, 19])
+def test_dequantized_biases_of_32_bits(opset):
+    net = Net(4, opset=opset)
+    stored = net.constant(np.array([2**24 + 1, -(2**31), 7, 2**31 - 1]), np.int32)
+    check(net.model(net.op("Add", "x", net.op("DequantizeLinear", stored, net.constant(0.1)))), np.eye(4, dtype="f"))

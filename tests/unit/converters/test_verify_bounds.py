@@ -16,6 +16,8 @@ from bnnrt.ops import (
     Concat,
     Conv,
     Domain,
+    Gather,
+    LogSoftmax,
     MaxPool,
     Pad,
     PRelu,
@@ -41,11 +43,15 @@ OPS = [
     (Pad((1, 0, 2, 1), -1.0), None),
     (Reshape((3 * 25,)), None),
     (Softmax(), None),
+    (LogSoftmax(), None),
     (Sigmoid(), None),
     (Arithmetic(ArithmeticKind.ADD), [0.1, 0.2, 0.3]),
     (Arithmetic(ArithmeticKind.SUB), [7.1]),
     (Arithmetic(ArithmeticKind.MUL), [-0.3]),
     (Arithmetic(ArithmeticKind.DIV), [0.3, -7.0, 11.0]),
+    (Arithmetic(ArithmeticKind.MAX), [0.3, -7.0, 11.0]),
+    (Arithmetic(ArithmeticKind.MIN), [0.5]),
+    (Gather(2), np.array([4, 0, 0], dtype=np.int32)),
 ]
 
 
@@ -54,7 +60,8 @@ def network(op, constant, rng):
     constants = {"w": Constant.of(rng.normal(size=(3, 1, 1, 40)).astype(np.float32))}
     inputs = ["y"]
     if constant is not None:
-        constants["c"] = Constant.of(np.asarray(constant, dtype=np.float32))
+        array = constant if isinstance(constant, np.ndarray) else np.asarray(constant, dtype=np.float32)
+        constants["c"] = Constant.of(array)
         inputs.append("c")
     nodes = (Node("conv", Conv(Window((1, 1))), ("x", "w"), ("y",)), Node("op", op, tuple(inputs), ("z",)))
     return Graph(INPUT, nodes, ("y", "z"), constants)
