@@ -146,8 +146,7 @@ def _bit_input(draft: Draft, node: Node) -> _BitInput | None:
     if numbers is None or _fitting(node, tensor, *numbers) is None:
         return None
     # They are bits that were moved in float32: their sign gives the bits back.
-    low, high = numbers
-    zero = SignOfZero.GT if low == 0 else SignOfZero.GE
+    zero = SignOfZero.GT if numbers[0] == 0 else SignOfZero.GE
     return _fitting(node, draft.emit(f"{node.name}/bits", Sign(zero), tensor), *numbers)
 
 
@@ -180,7 +179,9 @@ def _fitting(
     elif pads != NOWHERE:
         return None
     negative = bool(from_zero and (low < 0 or high < 0))
-    return _BitInput(op, bits, size, from_zero, inverted=bool(abs(low) > abs(high) if from_zero else low > high), negative=negative)
+    return _BitInput(
+        op, bits, size, from_zero, inverted=bool(abs(low) > abs(high) if from_zero else low > high), negative=negative
+    )
 
 
 def _emit_on_bits(draft: Draft, node: Node, found: _BitInput, signed: SignedWeights) -> bool:
@@ -227,9 +228,7 @@ def _scaled(scale: Array, size: np.float32) -> list[tuple[str, Op, Array | None]
     return steps
 
 
-def _emit(
-    draft: Draft, node: Node, op: Op, x: str, weights: str, steps: list[tuple[str, Op, Array | None]]
-) -> None:
+def _emit(draft: Draft, node: Node, op: Op, x: str, weights: str, steps: list[tuple[str, Op, Array | None]]) -> None:
     """Emit ``op`` of ``x`` and ``weights``, then ``steps`` with their constants; the last gives what ``node`` gave."""
     tensor = draft.emit(node.name, op, x, weights, output=None if steps else node.outputs[0])
     for index, (part, step, constant) in enumerate(steps):

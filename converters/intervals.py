@@ -82,29 +82,26 @@ def applied(node: ir.Node, operands: Sequence[Intervals]) -> Intervals | None:
     return result
 
 
-def cancelled(kept: Intervals, other: Intervals) -> Intervals | None:
-    """``(kept - other) + other``, where that can be shown to be ``kept`` in every bit; None elsewhere.
+def cancelled(kept: Intervals, other: Intervals, added: Intervals) -> Intervals:
+    """``(kept - other) + other``: ``kept`` where that can be shown in every bit, elsewhere ``added``.
 
-    It is so for a power of two, kept = v > 0, and 0 <= other <= 2 v. From v / 2 on, the difference is exact. Below
-    that it lies between v / 2 and v and is wrong by at most v * 2**-25, which is half of the distance from v to the
-    float32 number below it, and less than that to the one above: the sum is rounded to v, in a tie since v is even.
+    It can for a power of two, kept = v > 0, and 0 <= other <= 2 v. From v / 2 on, the difference is exact. Below that
+    it lies between v / 2 and v and is wrong by at most v * 2**-25, which is half of the distance from v to the float32
+    number below it, and less than that to the one above: the sum is rounded to v, in a tie since v is even.
     """
-    kept_sizes, signs = np.abs(kept.low), np.sign(kept.low)
-    powers = (np.frexp(kept_sizes)[0] == 0.5) & (kept_sizes > 2.0**-60) & (kept_sizes < 2.0**60)
-    low, high = np.fmin(other.low * signs, other.high * signs), np.fmax(other.low * signs, other.high * signs)
-    inside = powers & (low >= 0) & (high <= 2 * kept_sizes)
+    size, sign = np.abs(kept.low), np.sign(kept.low)
+    power = (np.frexp(size)[0] == 0.5) & (size > 2.0**-60) & (size < 2.0**60)
+    ends = other.low * sign, other.high * sign
+    inside = power & (np.fmin(*ends) >= 0) & (np.fmax(*ends) <= 2 * size)
     zero = (kept.low == 0) & np.isfinite(other.low) & np.isfinite(other.high)
-    if not (kept.constant & (inside | zero | kept.empty | other.empty)).all():
-        return None
-    return Intervals(np.where(other.empty, other.low, kept.low), np.where(other.empty, other.low, kept.high), kept.nan | other.nan)
+    shown = (kept.low == kept.high) & (inside | zero)
+    return Intervals(np.where(shown, kept.low, added.low), np.where(shown, kept.high, added.high), added.nan)
 
 
 def _corners(function: Callable[[Array, Array], Array], a: Intervals, b: Intervals) -> Intervals:
     """A function that rises or falls in each of two arguments."""
     values = np.stack([function(x, y) for x in (a.low, a.high) for y in (b.low, b.high)])
-    return Intervals(
-        np.fmin.reduce(values), np.fmax.reduce(values), a.nan | b.nan | np.isnan(values).any(axis=0)
-    )
+    return Intervals(np.fmin.reduce(values), np.fmax.reduce(values), a.nan | b.nan | np.isnan(values).any(axis=0))
 
 
 def _of_two(function: Callable[[Array, Array], Array]) -> Function:
@@ -147,7 +144,9 @@ def _quotient(operands: Sequence[Intervals]) -> Intervals:
     result = _corners(np.true_divide, a, b)
     wild = _holds_zero(b) & ~a.empty
     return Intervals(
-        np.where(wild, np.float32(-np.inf), result.low), np.where(wild, np.float32(np.inf), result.high), result.nan | wild
+        np.where(wild, np.float32(-np.inf), result.low),
+        np.where(wild, np.float32(np.inf), result.high),
+        result.nan | wild,
     )
 
 

@@ -45,7 +45,7 @@ class Jumps:
     def step_of(self, node: ir.Node) -> Step | None:
         """The step that ``node`` computes; None if it cannot be shown to compute one."""
         output = node.outputs[0]
-        if output.dtype != ir.DataType.FLOAT or not is_elementwise(node) or _is_jump(node):
+        if output.dtype != ir.DataType.FLOAT or not is_elementwise(node):
             return None
         for source, nodes in _sources(node):
             if any(_is_jump(inner) for inner in nodes):
@@ -66,12 +66,11 @@ class Jumps:
             return None
         starts, values = runs
         if len(values) == 3 and starts[1:] == [0, 1]:
-            return Step(unclipped(source), None, np.append(values, of_nan.low))
+            return Step(unclipped(source), None, np.array([*values, of_nan.low[0]], dtype=np.float32))
         if len(values) != 2:
             return None
         (below, above), start = values, starts[1]
-        at = below if start == 1 else above
-        levels = np.array([below, at, above, of_nan.low[0]], dtype=np.float32)
+        levels = np.array([below, below if start == 1 else above, above, of_nan.low[0]], dtype=np.float32)
         if start in (0, 1):
             return Step(unclipped(source), None, levels)
         return Step(source, self._offset(start), levels)
@@ -104,14 +103,12 @@ class _Function:
                         return None
                     continue
                 operands.append(found)
-            pair = _detached(node)
-            result = None
-            if pair is not None and all(value in known for value in pair):
-                result = cancelled(*(known[value] for value in pair))
-            if result is None:
-                result = applied(node, operands)
+            result = applied(node, operands)
             if result is None:
                 return None
+            pair = _detached(node)
+            if pair is not None and all(value in known for value in pair):
+                result = cancelled(*(known[value] for value in pair), result)
             known[node.outputs[0]] = result
         return known[self._output]
 

@@ -3,11 +3,14 @@
 Tensors that depend on nothing but whether a number is below, at or above a constant are found in two ways: a comparison
 or a Sign is followed through operators with constants (:mod:`bnnrt.converters.steps`), and what several operators make
 of one number is evaluated on intervals (:mod:`bnnrt.converters.jumps`). Of those, float32 tensors of two values become
-a sign, however they were written: -1 and +1 the sign itself, 0 and 1 or any other two a sign and the multiplication and
-addition that give exactly these.
+a sign, however they were written: -1 and +1 the sign itself, 0 and 1 or any other two a sign and operators that give
+exactly these.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -46,8 +49,18 @@ def recognise(model: ir.Model) -> None:
     common.RemoveUnusedNodesPass()(model)
 
 
+@dataclass(frozen=True)
+class _Written:
+    """A step as ``bnnrt.Sign`` and what follows: the attribute ``zero``, whether of the negated source, and operators
+    of one tensor, with a number or with attributes."""
+
+    zero: str
+    negated: bool
+    following: tuple[tuple[str, float | dict[str, float]], ...] = ()
+
+
 class _Writer:
-    """Writes steps in terms of ``bnnrt.Sign``, Mul and Add into a graph."""
+    """Writes steps in terms of ``bnnrt.Sign`` into a graph."""
 
     def __init__(self, graph: ir.Graph) -> None:
         self._graph = graph
@@ -55,28 +68,35 @@ class _Writer:
 
     def write(self, node: ir.Node, step: Step) -> ir.Value | None:
         """Put a step in the place of ``node``; returns its output, or None where ``node`` has to stay."""
-        found = _as_sign(step.values)
-        if found is None:
+        written = _written(step.values)
+        if written is None:
             return None
-        zero, negated, factor, offset = found
         old = node.outputs[0]
         name = node.name or f"{old.name}/sign"
         source = step.source
         if step.offset is not None:
             source = self._add(node, f"{name}/minus_offset", "Sub", source, step.offset)
-        if negated:
+        if written.negated:
             source = self._add(node, f"{name}/negated", "Mul", source, self._number(-1))
-        scaled = [(op, n, "scaled" if op == "Mul" else "shifted") for op, n in (("Mul", factor), ("Add", offset))]
-        scaled = [part for part in scaled if part[1] != (part[0] == "Mul")]  # not by 1, and not by 0
-        made = self._add(node, name, "Sign", source, domain="bnnrt", zero=zero)
-        for operator, number, part in scaled:
-            made = self._add(node, f"{name}/{part}", operator, made, self._number(number))
+        made = self._add(node, name, "Sign", source, domain="bnnrt", attributes={"zero": written.zero})
+        for operator, given in written.following:
+            part = f"{name}/{operator.lower()}"
+            if isinstance(given, dict):
+                made = self._add(node, part, operator, made, attributes=given)
+            else:
+                made = self._add(node, part, operator, made, self._number(given))
         made.name, old.name = old.name, f"{old.name}/step"
         ir.convenience.replace_all_uses_with(old, made, replace_graph_outputs=True)
         return made
 
     def _add(
-        self, before: ir.Node, name: str, operator: str, *inputs: ir.Value, domain: str = "", **attributes: str
+        self,
+        before: ir.Node,
+        name: str,
+        operator: str,
+        *inputs: ir.Value,
+        domain: str = "",
+        attributes: Mapping[str, str | float] | None = None,
     ) -> ir.Value:
         new = ir.node(operator, list(inputs), domain=domain, attributes=attributes, name=name)
         output = new.outputs[0]
@@ -89,21 +109,20 @@ class _Writer:
         array = np.array(number, dtype=np.float32)
         key = int(array.view(np.int32))
         if key not in self._numbers:
-            value = ir.Value(name=f"bnnrt/{number!r}", const_value=ir.tensor(array))
+            value = ir.Value(name=f"bnnrt/number/{array}", const_value=ir.tensor(array))
             value.type, value.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape([])
             self._graph.register_initializer(value)
             self._numbers[key] = value
         return self._numbers[key]
 
 
-def _as_sign(values: Array) -> tuple[str, bool, float, float] | None:
-    """A step as ``sign(source) * factor + offset``, each operation exact: what the sign gives at 0, whether of the
-    negated source, factor and offset. None if it is not one."""
+def _written(values: Array) -> _Written | None:
+    """How a step is written, each operation exact; None if it is not one of two numbers."""
     if values.dtype != np.float32:
         return None
     below, at, above, none = values
     if (below, at, above) in ONNX_SIGNS:
-        return "onnx", bool(below > 0), 1.0, 0.0
+        return _Written("onnx", negated=bool(below > 0))
     if below == above or at not in (below, above) or not np.isfinite(values[:3]).all():
         return None
     # Sign makes NaN -1: where NaN goes with the numbers above, it has to be the sign of the negated source.
@@ -111,9 +130,17 @@ def _as_sign(values: Array) -> tuple[str, bool, float, float] | None:
     if not negated and not (none == below or np.isnan(none)):
         return None
     low, high = (above, below) if negated else (below, above)
+    return _Written("ge" if at == high else "gt", negated, _levels(low, high))
+
+
+def _levels(low: np.float32, high: np.float32) -> tuple[tuple[str, float | dict[str, float]], ...]:
+    """Operators that make ``low`` of -1 and ``high`` of +1."""
     with np.errstate(all="ignore"):
         factor, offset = high / 2 - low / 2, high / 2 + low / 2
-        written = np.array([-1, 1], dtype=np.float32) * factor + offset
-    if (written.view(np.int32) != np.array([low, high], dtype=np.float32).view(np.int32)).any():
-        return None
-    return ("ge" if at == high else "gt"), negated, float(factor), float(offset)
+        made = np.array([-1, 1], dtype=np.float32) * factor + offset
+    if made.tobytes() == np.array([low, high], dtype=np.float32).tobytes():
+        scaled: tuple[tuple[str, float | dict[str, float]], ...] = () if factor == 1 else (("Mul", float(factor)),)
+        return scaled if offset == 0 else (*scaled, ("Add", float(offset)))
+    far = float(np.finfo(np.float32).max)
+    least, greatest = sorted([float(low), float(high)])
+    return ("Mul", far if low < high else -far), ("Clip", {"min": least, "max": greatest})
