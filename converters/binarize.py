@@ -208,7 +208,7 @@ def _emit_on_bits(draft: Draft, node: Node, found: _BitInput, signed: SignedWeig
 
 
 def _emit_on_reals(draft: Draft, node: Node, signed: SignedWeights) -> bool:
-    op = BinaryWeightDense() if isinstance(node.op, Dense) else BinaryWeightConv(node.op.window, node.op.groups)
+    op = BinaryWeightConv(node.op.window, node.op.groups) if isinstance(node.op, Conv) else BinaryWeightDense()
     weights = draft.constant(f"{node.inputs[1]}/bits", signed.bits)
     _emit(draft, node, op, node.inputs[0], weights, _scaled(signed.scale, np.float32(1)))
     return True

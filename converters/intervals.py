@@ -41,12 +41,14 @@ class Intervals:
 
     @property
     def empty(self) -> Bits:
-        return np.isnan(self.low)
+        empty: Bits = np.isnan(self.low)
+        return empty
 
     @property
     def constant(self) -> Bits:
         """Where there is at most one number."""
-        return (self.low == self.high) | self.empty
+        constant: Bits = (self.low == self.high) | self.empty
+        return constant
 
 
 Function = Callable[[Sequence[Intervals]], Intervals]

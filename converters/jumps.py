@@ -108,7 +108,7 @@ class _Function:
                 return None
             pair = _detached(node)
             if pair is not None and all(value in known for value in pair):
-                result = cancelled(*(known[value] for value in pair), result)
+                result = cancelled(known[pair[0]], known[pair[1]], result)
             known[node.outputs[0]] = result
         return known[self._output]
 

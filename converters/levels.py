@@ -44,10 +44,6 @@ class Levels:
     low: np.float32
     high: np.float32
 
-    @property
-    def is_plain(self) -> bool:
-        return (self.low, self.high) == (-1, 1)
-
     def emit(self, draft: Draft, name: str, bits: str, output: str) -> None:
         """Emit the same numbers of other ``bits``, as ``output``."""
         if not self.steps:

@@ -155,8 +155,8 @@ def _evaluated(node: ir.Node, x: Array) -> Array:
             thresholds = _thresholds(node)
             assert thresholds is not None
             count = (x >= thresholds).astype(np.float32)
-            result: Array = np.float32(named.number("out_scale", 1.0)) * count
-            return result + np.float32(named.number("out_bias", 0.0))
+            result: Array = _number(named, "out_scale", 1.0) * count + _number(named, "out_bias", 0.0)
+            return result
         scale = constant_of(node.inputs[1])
         assert scale is not None
         quotient = x if node.op_type == "BipolarQuant" else x / scale
@@ -165,6 +165,10 @@ def _evaluated(node: ir.Node, x: Array) -> Array:
             ones = quotient >= limit if included else quotient > limit
             return ones.astype(np.float32) * scale
         return np.where(quotient >= 0, np.float32(1), np.float32(-1)) * scale
+
+
+def _number(node: OnnxNode, name: str, default: float) -> Array:
+    return np.array(node.number(name, default), dtype=np.float32)
 
 
 def _is_unsigned(node: OnnxNode) -> bool:
@@ -194,8 +198,8 @@ class _Writer:
             thresholds = _thresholds(self._node)
             assert thresholds is not None
             count = self._cast(self._from(x, thresholds, included=True))
-            scaled = self._arithmetic("Mul", count, np.float32(self._named.number("out_scale", 1.0)), 1, "scaled")
-            return self._arithmetic("Add", scaled, np.float32(self._named.number("out_bias", 0.0)), 0, "shifted")
+            scaled = self._arithmetic("Mul", count, _number(self._named, "out_scale", 1.0), 1, "scaled")
+            return self._arithmetic("Add", scaled, _number(self._named, "out_bias", 0.0), 0, "shifted")
         scale = constant_of(self._node.inputs[1])
         assert scale is not None
         if self._node.op_type != "BipolarQuant":
