@@ -41,7 +41,10 @@ def lower_quantizers(model: ir.Model) -> None:
     """Replace, in place, each quantizer of one bit."""
     waiting = _lower(model)
     while waiting:
-        # Thresholds of channels that are not last need to know how many axes there are.
+        # Thresholds of channels that are not last need to know how many axes there are. Inference stops at domains
+        # that a model uses and does not import.
+        for node in model.graph:
+            model.opset_imports.setdefault(node.domain, 1)
         common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
         before, waiting = waiting, _lower(model)
         if waiting == before:

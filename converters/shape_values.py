@@ -27,7 +27,10 @@ def computes_shape(node: ir.Node) -> bool:
     """Whether ``node`` computes sizes, not data. Whoever reads them evaluates them by :func:`integers`."""
     if is_standard(node, "Shape"):
         return True
-    return is_standard(node, "Gather", "Slice", "Concat", "ReduceProd", *ARITHMETIC, *SAME) and node.outputs[0].dtype in INTEGERS
+    return (
+        is_standard(node, "Gather", "Slice", "Concat", "ReduceProd", *ARITHMETIC, *SAME)
+        and node.outputs[0].dtype in INTEGERS
+    )
 
 
 def integers(value: ir.Value, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> Sizes | None:
@@ -75,7 +78,7 @@ def _sizes(node: ir.Node, shapes: Mapping[str, tuple[int, ...]], batch: int | No
 def _combined(node: ir.Node, a: Sizes, b: Sizes) -> Sizes | None:
     """Arithmetic of sizes, element by element; of the free batch, only what leaves it as it is."""
     count = max(len(a), len(b))
-    if {len(a), len(b)} - {1, count}:
+    if not a or not b or {len(a), len(b)} - {1, count}:
         return None
     result: Sizes = []
     for x, y in zip(a * (count // len(a)), b * (count // len(b)), strict=True):
