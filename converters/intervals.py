@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -108,6 +109,10 @@ def _corners(function: Callable[[Array, Array], Array], a: Intervals, b: Interva
 
 def _of_two(function: Callable[[Array, Array], Array]) -> Function:
     return lambda operands: _corners(function, operands[0], operands[1])
+
+
+def _of_several(function: Callable[[Array, Array], Array]) -> Function:
+    return lambda operands: reduce(lambda a, b: _corners(function, a, b), operands)
 
 
 def _rising(function: Callable[[Array], Array]) -> Function:
@@ -261,6 +266,8 @@ _FUNCTIONS: Mapping[str, Function] = {
     "Identity": lambda operands: operands[0],
     "Less": lambda operands: _less(operands[0], operands[1]),
     "LessOrEqual": lambda operands: _less_or_equal(operands[0], operands[1]),
+    "Max": _of_several(np.maximum),
+    "Min": _of_several(np.minimum),
     "Mul": _product,
     "Neg": lambda operands: _negated(operands[0]),
     "Not": _not,

@@ -43,16 +43,18 @@ class Jumps:
         self._offsets: dict[int, ir.Value] = {}
 
     def step_of(self, node: ir.Node) -> Step | None:
-        """The step that ``node`` computes; None if it cannot be shown to compute one."""
+        """The step that ``node`` computes, of two values if possible; None if it cannot be shown to compute one."""
         output = node.outputs[0]
         if output.dtype != ir.DataType.FLOAT or not is_elementwise(node):
             return None
+        found = None
         for source, nodes in _sources(node):
             if any(_is_jump(inner) for inner in nodes):
                 step = self._shown(source, nodes, output)
-                if step is not None:
+                if step is not None and step.has_two_values:
                     return step
-        return None
+                found = found or step
+        return found
 
     def _shown(self, source: ir.Value, nodes: Sequence[ir.Node], output: ir.Value) -> Step | None:
         function = _Function(source, nodes, output)

@@ -38,7 +38,11 @@ def recognise(model: ir.Model) -> None:
     for node in list(model.graph):
         if len(node.outputs) != 1:
             continue
-        step = step_of(node, steps) or jumps.step_of(node)
+        step = step_of(node, steps)
+        if step is None or not step.has_two_values:
+            # A Sign of what is never negative, for one, is 0 or 1.
+            other = jumps.step_of(node)
+            step = other if step is None or (other is not None and other.has_two_values) else step
         if step is None:
             continue
         steps[node.outputs[0]] = step

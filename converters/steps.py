@@ -48,6 +48,12 @@ class Step:
     offset: ir.Value | None
     values: Array
 
+    @property
+    def has_two_values(self) -> bool:
+        """Whether it takes one of two values, and 0 in between is none of its own."""
+        below, at, above = self.values[:3]
+        return bool(below != above and at in (below, above))
+
     def of_same(self, other: Step) -> bool:
         return self.source is other.source and self.offset is other.offset
 
