@@ -21,7 +21,7 @@ from bnnrt.converters.pixels import PixelInput, binarized_input, pixel_input, re
 from bnnrt.converters.report import Report, make_report
 from bnnrt.converters.signs import recognise
 from bnnrt.converters.thresholds import FoldThresholds
-from bnnrt.converters.zeros import reachable_zeros
+from bnnrt.converters.zeros import reachable_limits, reachable_zeros
 from bnnrt.errors import ConversionError
 from bnnrt.graph import Graph, Pass
 from bnnrt.ops import Domain
@@ -100,9 +100,10 @@ def _network(imported: Imported) -> tuple[Graph, Report]:
     for step in BINARIZING:
         graph = step.apply(graph)
     zeros = reachable_zeros(graph, imported.open_signs)
+    limits = reachable_limits(graph, imported.limited_signs)
     for step in FOLDING:
         graph = step.apply(graph)
-    return graph, make_report(graph, imported.operators, zeros)
+    return graph, make_report(graph, imported.operators, zeros, limits)
 
 
 def pixel_binding(model: ir.Model, options: Options, name: str) -> PixelInput | None:

@@ -88,14 +88,15 @@ def applied(node: ir.Node, operands: Sequence[Intervals]) -> Intervals | None:
 def cancelled(kept: Intervals, other: Intervals, added: Intervals) -> Intervals:
     """``(kept - other) + other``: ``kept`` where that can be shown in every bit, elsewhere ``added``.
 
-    It can for a power of two, kept = v > 0, and 0 <= other <= 2 v. From v / 2 on, the difference is exact. Below that
-    it lies between v / 2 and v and is wrong by at most v * 2**-25, which is half of the distance from v to the float32
-    number below it, and less than that to the one above: the sum is rounded to v, in a tie since v is even.
+    It can for a power of two, kept = v > 0, and 0 <= other < 2**24 v. From v / 2 on, the difference is exact: v is a
+    multiple of the last bit of other. Below that it lies between v / 2 and v and is wrong by at most v * 2**-25, which
+    is half of the distance from v to the float32 number below it, and less than that to the one above: the sum is
+    rounded to v, in a tie since v is even.
     """
     size, sign = np.abs(kept.low), np.sign(kept.low)
     power = (np.frexp(size)[0] == 0.5) & (size > 2.0**-60) & (size < 2.0**60)
     ends = other.low * sign, other.high * sign
-    inside = power & (np.fmin(*ends) >= 0) & (np.fmax(*ends) <= 2 * size)
+    inside = power & (np.fmin(*ends) >= 0) & (np.fmax(*ends) < LARGEST_INTEGER * size)
     zero = (kept.low == 0) & np.isfinite(other.low) & np.isfinite(other.high)
     shown = (kept.low == kept.high) & (inside | zero)
     return Intervals(np.where(shown, kept.low, added.low), np.where(shown, kept.high, added.high), added.nan)

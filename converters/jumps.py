@@ -29,6 +29,10 @@ INFINITY = 0x7F800000
 """The position of infinity when float32 numbers are counted in their order, from 0 at 0.0."""
 # Infinities, negative numbers, zero, positive numbers.
 FIRST = ((-INFINITY, -INFINITY), (1 - INFINITY, -1), (0, 0), (1, INFINITY - 1), (INFINITY, INFINITY))
+LIMIT = int(np.float32(2.0**23).view(np.int32))
+TWICE = int(np.float32(2.0**24).view(np.int32))
+# The same without numbers from 2**24 on, as far as (sign(x) - x) + x is the sign of x.
+FIRST_LIMITED = ((1 - TWICE, -1), (0, 0), (1, TWICE - 1))
 # Some numbers that show at once that most functions are no step.
 SAMPLES = np.array([-100, -1.7, -0.9, -0.3, -0.01, 0.01, 0.2, 0.4, 0.6, 0.8, 1.3, 50], dtype=np.float32)
 
@@ -61,21 +65,25 @@ class Jumps:
         of_samples = function(Intervals.of(SAMPLES, SAMPLES))
         if of_samples is None or len(np.unique(of_samples.low[~of_samples.empty])) > 2:
             return None
-        runs = _runs(function)
+        runs, is_limited = _runs(function, FIRST), False
+        if runs is None and any(_detached(node) for node in nodes):
+            runs, is_limited = _runs(function, FIRST_LIMITED), True
         number = np.full(1, np.nan, dtype=np.float32)
         of_nan = function(Intervals.of(number, number))
         if runs is None or of_nan is None or not of_nan.constant[0] or (of_nan.nan & ~of_nan.empty)[0]:
             return None
         starts, values = runs
         if len(values) == 3 and starts[1:] == [0, 1]:
-            return Step(unclipped(source), None, np.array([*values, of_nan.low[0]], dtype=np.float32))
+            levels = np.array([*values, of_nan.low[0]], dtype=np.float32)
+            return Step(unclipped(source), None, levels, is_limited)
         if len(values) != 2:
             return None
         (below, above), start = values, starts[1]
         levels = np.array([below, below if start == 1 else above, above, of_nan.low[0]], dtype=np.float32)
         if start in (0, 1):
-            return Step(unclipped(source), None, levels)
-        return Step(source, self._offset(start), levels)
+            return Step(unclipped(source), None, levels, is_limited)
+        # Where source - offset is within the limit of a step, source is within that of the intervals.
+        return None if is_limited and abs(start) > LIMIT else Step(source, self._offset(start), levels, is_limited)
 
     def _offset(self, position: int) -> ir.Value:
         if position not in self._offsets:
@@ -215,12 +223,13 @@ def _numbers(positions: Array) -> Array:
     return result
 
 
-def _runs(function: _Function) -> tuple[list[int], list[float]] | None:
-    """Where, counted in order of float32, ``function`` takes another value, and the values; None if not everywhere one.
+def _runs(function: _Function, first: Sequence[tuple[int, int]]) -> tuple[list[int], list[float]] | None:
+    """Where, counted in order of float32, ``function`` takes another value, and the values; None if unsettled.
 
-    Numbers for which it is NaN do not count.
+    Args:
+        first: the intervals that are looked at. Numbers for which the function is NaN do not count.
     """
-    waiting = np.array(FIRST, dtype=np.int64)
+    waiting = np.array(first, dtype=np.int64)
     settled: list[Array] = []
     count = 0
     while len(waiting):

@@ -30,7 +30,8 @@ def recognise(model: ir.Model) -> None:
     """Replace every sign in ``model``, in place, by ``bnnrt.Sign``.
 
     Its attribute ``zero`` says what it gives at 0: ``ge`` +1, ``gt`` -1, ``onnx`` 0. NaN becomes -1 if it is ``ge`` or
-    ``gt``; that of ``onnx``, which is NaN in ONNX, has no meaning.
+    ``gt``; that of ``onnx``, which is NaN in ONNX, has no meaning. ``limited``: whether it is the model's function only
+    for numbers smaller than 2**23 in size.
     """
     steps: dict[ir.Value, Step] = {}
     jumps = Jumps(model.graph)
@@ -82,7 +83,8 @@ class _Writer:
             source = self._add(node, f"{name}/minus_offset", "Sub", source, step.offset)
         if written.negated:
             source = self._add(node, f"{name}/negated", "Mul", source, self._number(-1))
-        made = self._add(node, name, "Sign", source, domain="bnnrt", attributes={"zero": written.zero})
+        attributes: dict[str, str | float] = {"zero": written.zero, "limited": int(step.is_limited)}
+        made = self._add(node, name, "Sign", source, domain="bnnrt", attributes=attributes)
         for operator, given in written.following:
             part = f"{name}/{operator.lower()}"
             if isinstance(given, dict):

@@ -7,7 +7,7 @@ computing what becomes of their values, in the operator's own type.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -42,11 +42,15 @@ SIDES = np.array([-1.0, 0.0, 1.0, np.nan])
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A tensor that depends on ``source - offset`` alone: ``values`` where that is below, at, above 0, and NaN."""
+    """A tensor that depends on ``source - offset`` alone: ``values`` where that is below, at, above 0, and NaN.
+
+    ``is_limited``: only as long as that is smaller than 2**23 in size; beyond, the model's own rounding decides.
+    """
 
     source: ir.Value
     offset: ir.Value | None
     values: Array
+    is_limited: bool = False
 
     @property
     def has_two_values(self) -> bool:
@@ -58,7 +62,7 @@ class Step:
         return self.source is other.source and self.offset is other.offset
 
     def become(self, values: Array) -> Step:
-        return Step(self.source, self.offset, values)
+        return replace(self, values=values)
 
 
 Steps = Mapping[ir.Value, Step]

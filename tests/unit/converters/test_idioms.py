@@ -200,6 +200,47 @@ def test_a_sign_before_a_pool(idiom):
     assert computing(bundle.model) == ["Sign", "BinaryConv", "Threshold", "BitPool", "BinaryConv", "ToFloat"]
 
 
+UNBOUNDED = {
+    "Sign": (None, lambda n, x: n.op("Add", x, n.op("Sub", n.op("Sign", x), x))),
+    "GreaterOrEqual": (1, lambda n, x: detached(n, n.sign(x), x)),
+    "Greater, Cast": (0, lambda n, x: detached(n, cast(n, compare(n, "Greater", x)), x)),
+    "Greater 0.5, Cast": (0, lambda n, x: detached(n, cast(n, compare(n, "Greater", x, 0.5)), x)),
+}
+
+
+@pytest.mark.parametrize("form", UNBOUNDED)
+def test_6_detached_from_the_number_itself(form):
+    """Exact up to 2**24; beyond, where ONNX Runtime's rounding loses the sign, it is kept, and warned of."""
+    at_zero, write = UNBOUNDED[form]
+    rng = np.random.default_rng(15)
+    numbers = np.concatenate(
+        [rng.normal(size=500) * 10.0 ** rng.integers(-3, 7, 500), 2.0 ** np.arange(-149, 24), X[0]]
+    )
+    x = np.concatenate([numbers, -numbers]).astype(np.float32)[None]
+    net = Net(x.size)
+    model = net.model(write(net, "x"))
+    bundle, report = converted(model)
+    (got,), (want,) = reference.run(bundle.model, {"x": x}).values(), expected(model, x)
+    held = (np.abs(x) < 2.0**23) & ((x != 0) | (at_zero is not None))
+    np.testing.assert_array_equal(got[held], want[held])
+    assert np.isin(got, [-1, 1] if at_zero != 0 else [0, 1]).all()
+    assert any("2**24" in warning.what for warning in report.warnings)
+
+
+@pytest.mark.parametrize("form", UNBOUNDED)
+@pytest.mark.parametrize("scale", [1.0, 0.37, 2.0**20])
+def test_6_detached_from_a_sum(form, scale):
+    """A sum is bounded, so that there is nothing to warn of as long as nothing scales it up."""
+    rng = np.random.default_rng(16)
+    net = Net(3, 6, 6)
+    y = net.conv(net.sign("x"), signs(rng, 40, 3, 3, 3))
+    y = UNBOUNDED[form][1](net, with_numbers(net, y, ("Mul", scale)))
+    model = net.model(net.conv(y, signs(rng, 8, 40, 3, 3)))
+    bundle = check(model, signs(rng, 4, 3, 6, 6)) if scale < 2 else converted(model)[0]
+    assert computing(bundle.model).count("BinaryConv") == 2
+    assert bool(converted(model)[1].warnings) == (scale > 2)
+
+
 @pytest.mark.parametrize("full", [False, True])
 def test_10_a_bias_a_channel_before_a_sign(full):
     """RSign: the bias is [1, C, 1, 1], or expanded to the whole image."""
@@ -339,7 +380,7 @@ NO_STEPS = {
     "a window": lambda n, x: where(n, compare(n, "Equal", x)),
     "a window, by And": lambda n, x: where(n, n.op("And", compare(n, "Greater", x, -1.0), compare(n, "Less", x, 1.0))),
     "a slope": lambda n, x: n.op("Add", n.op("Sign", x), clipped(n, x)),
-    "detached from what is not bounded": lambda n, x: detached(n, n.op("Sign", x), x),
+    "zero far away": lambda n, x: n.op("Mul", n.sign(x), cast(n, compare(n, "Less", n.op("Mul", x, x), 1e15))),
     "detached from another sign": lambda n, x: detached(n, n.op("Sign", x), clipped(n, n.op("Neg", x))),
     "detached from what is large": lambda n, x: detached(
         n, n.op("Sign", x), clipped(n, with_numbers(n, x, ("Mul", 1e9)), -1e9, 1e9)
@@ -347,7 +388,7 @@ NO_STEPS = {
 }
 
 
-COMPUTED = [form for form in NO_STEPS if form.startswith(("a slope", "detached"))]
+COMPUTED = [form for form in NO_STEPS if form.startswith(("a slope", "detached", "zero far"))]
 
 
 @pytest.mark.parametrize("form", NO_STEPS)
