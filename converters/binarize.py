@@ -25,7 +25,7 @@ from bnnrt.ops import (
     ToFloat,
 )
 
-__all__ = ["Binarize", "SignedWeights", "signed_weights"]
+__all__ = ["Binarize", "SignedWeights", "layers_on_bits", "signed_weights"]
 
 LARGEST_SUM = 1 << 24
 UNIT = 2.0**-24
@@ -103,35 +103,34 @@ class Binarize:
     On bits the accumulator is the exact integer, whatever a is. Where bits stand for 0 and s, the sum of those that are
     1 is (accumulator + sum of the signs of the weights) / 2, exact too. On real input, a must be a power of two: only
     then is the scaled sum the sum of scaled products in every bit. Everything else stays in float32.
-
-    Args:
-        latent_weights: take the signs, +1 for 0, of weights that are none where a layer reads bits: for exports that
-            have lost the binarization of the weights. It changes what the network computes.
     """
 
-    def __init__(self, *, latent_weights: bool = False) -> None:
-        self._latent_weights = latent_weights
-
     def apply(self, graph: Graph) -> Graph:
-        return rewrite(graph, self._binarize)
+        return rewrite(graph, _binarize)
 
-    def _binarize(self, draft: Draft, node: Node) -> bool:
-        if not isinstance(node.op, (Conv, Dense)):
-            return False
-        weights = draft.value(node.inputs[1])
-        if weights is None:
-            return False
-        signed = signed_weights(weights)
-        if isinstance(signed, str):
-            if not self._latent_weights:
-                return False
-            signed = SignedWeights(weights >= 0, np.ones(len(weights), dtype=np.float32))
-            found = _bit_input(draft, node)
-            return found is not None and _emit_on_bits(draft, node, found, signed)
-        found = _bit_input(draft, node)
-        if found is not None and _emit_on_bits(draft, node, found, signed):
-            return True
-        return signed.is_exact and _emit_on_reals(draft, node, signed)
+
+def layers_on_bits(graph: Graph) -> frozenset[str]:
+    """Names of the Conv and Dense nodes that read what bits decide, whatever their weights are."""
+    found = set()
+
+    def look(draft: Draft, node: Node) -> bool:
+        if isinstance(node.op, (Conv, Dense)) and _bit_input(draft, node) is not None:
+            found.add(node.name)
+        return False
+
+    rewrite(graph, look, once=True)
+    return frozenset(found)
+
+
+def _binarize(draft: Draft, node: Node) -> bool:
+    weights = draft.value(node.inputs[1]) if isinstance(node.op, (Conv, Dense)) else None
+    signed = "" if weights is None else signed_weights(weights)
+    if isinstance(signed, str):
+        return False
+    found = _bit_input(draft, node)
+    if found is not None and _emit_on_bits(draft, node, found, signed):
+        return True
+    return signed.is_exact and _emit_on_reals(draft, node, signed)
 
 
 def _bit_input(draft: Draft, node: Node) -> _BitInput | None:

@@ -38,7 +38,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Carried:
-    """The ONNX value that a tensor holds, and in which order. Of bits, ``one``: what +1 stands for, where not for +1."""
+    """The ONNX value that a tensor holds, and in which order. Of bits, ``one``: what +1 stands for, if not itself."""
 
     name: str
     value: Value

@@ -6,7 +6,7 @@ import pytest
 from onnx import helper
 
 from bnnrt import reference
-from bnnrt.converters.binarize import Binarize, signed_weights
+from bnnrt.converters.binarize import layers_on_bits, signed_weights
 from bnnrt.converters.bits import KeepBits
 from bnnrt.converters.cleanup import clean
 from bnnrt.converters.importer import import_graph
@@ -205,29 +205,17 @@ def test_20_weights_that_have_lost_their_signs_stay_float_and_are_warned_of():
     assert [warning.node for warning in report.warnings] == [report.layers[1].name]
 
 
-def test_20_the_signs_of_latent_weights_where_asked_for():
+def test_20_which_layers_read_bits_whatever_their_weights():
     rng = np.random.default_rng(11)
-    first, second, third = latent(rng, 33, 16, 3, 3), latent(rng, 9, 33, 1, 1), latent(rng, 5, 9 * 5 * 5)
-    second[0, :3, 0, 0] = [0.0, -0.0, np.nextafter(np.float32(0), np.float32(-1))]
-
-    def model(change):
-        net = Net(16, 6, 6)
-        y = net.conv("x", first)
-        y = net.conv(net.sign(y), change(second), pads=[1, 0, 0, 1])
-        return net.model(net.op("Gemm", net.op("Flatten", net.sign(y)), net.constant(change(third)), transB=1))
-
-    cleaned = clean(model(lambda w: w))
-    recognise(cleaned)
-    graph = import_graph(cleaned).graph
-    for step in (KeepBits(), Binarize(latent_weights=True)):
-        graph = step.apply(graph)
-    # The first layer reads real numbers and keeps its weights.
-    assert [k for k in kinds(graph) if k in BINARY | {"Conv"}] == ["Conv", "BinaryConv", "BinaryDense"]
-    x = rng.integers(-3, 4, (3, 16, 6, 6)).astype("f")
-    (got,) = reference.run(graph, {"x": x}).values()
-    signed = model(lambda w: np.where(w >= 0, np.float32(1), np.float32(-1)))
-    unrounded = converted(signed)[0].model
-    np.testing.assert_array_equal(got, next(iter(reference.run(unrounded, {"x": x}).values())))
+    net = Net(16, 6, 6)
+    zero_one = net.op("Cast", net.op("Greater", net.conv("x", latent(rng, 33, 16, 3, 3)), net.constant(0.0)), to=FLOAT)
+    y = net.conv(zero_one, latent(rng, 9, 33, 1, 1), pads=[1, 0, 0, 1])
+    y = net.conv(net.op("Concat", net.sign(y), net.sign(y), axis=1), latent(rng, 4, 18, 3, 3), pads=[1, 0, 0, 1])
+    model = clean(net.model(net.conv(net.op("Relu", y), latent(rng, 5, 4, 1, 1))))
+    recognise(model)
+    graph = KeepBits().apply(import_graph(model).graph)
+    layers = [node.name for node in graph.nodes if type(node.op).__name__ == "Conv"]
+    assert layers_on_bits(graph) == set(layers[1:3])
 
 
 STORED = {
