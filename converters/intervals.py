@@ -59,7 +59,9 @@ def is_elementwise(node: ir.Node | None) -> bool:
     """Whether :func:`applied` knows the operator of ``node``."""
     if node is None or len(node.outputs) != 1:
         return False
-    return is_standard(node, *_FUNCTIONS, "Clip", "Pow") or (node.domain, node.op_type) == ("bnnrt", "Sign")
+    if (node.domain, node.op_type) == ("bnnrt", "Sign"):
+        return not node.attributes["limited"].as_int()  # beyond the limit, it is another function
+    return is_standard(node, *_FUNCTIONS, "Clip", "Pow")
 
 
 def applied(node: ir.Node, operands: Sequence[Intervals]) -> Intervals | None:
@@ -93,9 +95,10 @@ def cancelled(kept: Intervals, other: Intervals, added: Intervals) -> Intervals:
     is half of the distance from v to the float32 number below it, and less than that to the one above: the sum is
     rounded to v, in a tie since v is even.
     """
-    size, sign = np.abs(kept.low), np.sign(kept.low)
+    size, negative = np.abs(kept.low), kept.low < 0
     power = (np.frexp(size)[0] == 0.5) & (size > 2.0**-60) & (size < 2.0**60)
-    ends = other.low * sign, other.high * sign
+    size = np.where(power, size, np.float32(0))
+    ends = [np.where(negative, -end, end) for end in (other.low, other.high)]
     inside = power & (np.fmin(*ends) >= 0) & (np.fmax(*ends) < LARGEST_INTEGER * size)
     zero = (kept.low == 0) & np.isfinite(other.low) & np.isfinite(other.high)
     shown = (kept.low == kept.high) & (inside | zero)
