@@ -61,7 +61,7 @@ def is_elementwise(node: ir.Node | None) -> bool:
         return False
     if (node.domain, node.op_type) == ("bnnrt", "Sign"):
         return not node.attributes["limited"].as_int()  # beyond the limit, it is another function
-    return is_standard(node, *_FUNCTIONS, "Clip", "Pow")
+    return is_standard(node, *_FUNCTIONS, "Clip", "HardSigmoid", "Pow")
 
 
 def applied(node: ir.Node, operands: Sequence[Intervals]) -> Intervals | None:
@@ -73,6 +73,8 @@ def applied(node: ir.Node, operands: Sequence[Intervals]) -> Intervals | None:
             return _cast(node, operands[0])
         if node.op_type == "Clip":
             return _clip(node, operands)
+        if node.op_type == "HardSigmoid":
+            return _hard_sigmoid(node, operands[0])
         if node.op_type == "Pow":
             exponent = constant_of(node.inputs[1])
             return _square(operands[0]) if exponent is not None and (exponent == 2).all() else None
@@ -226,6 +228,16 @@ def _clip(node: ir.Node, operands: Sequence[Intervals]) -> Intervals | None:
     low, high = np.float32(limits[0]), np.float32(limits[1])
     x = operands[0]
     return Intervals(np.minimum(np.maximum(x.low, low), high), np.minimum(np.maximum(x.high, low), high), x.nan)
+
+
+def _hard_sigmoid(node: ir.Node, x: Intervals) -> Intervals:
+    """alpha * x + beta, not below 0 and not above 1, each operation rounded."""
+    alpha, beta = (
+        np.float32(node.attributes[name].as_float() if name in node.attributes else default)
+        for name, default in (("alpha", 0.2), ("beta", 0.5))
+    )
+    ends = np.stack([np.clip(alpha * end + beta, np.float32(0), np.float32(1)) for end in (x.low, x.high)])
+    return Intervals(np.fmin.reduce(ends), np.fmax.reduce(ends), x.nan)
 
 
 def _cast(node: ir.Node, x: Intervals) -> Intervals | None:

@@ -283,6 +283,7 @@ LEVELS = {
     "sign of a Relu": lambda n, x: n.op("Sign", n.op("Relu", x)),
     "Relu of Sign": lambda n, x: n.op("Relu", n.op("Sign", x)),
     "hard sigmoid, Round": lambda n, x: n.op("Round", clipped(n, with_numbers(n, x, ("Mul", 0.2), ("Add", 0.5)), 0.0)),
+    "HardSigmoid, Round": lambda n, x: n.op("Round", n.op("HardSigmoid", x, alpha=1 / 6, beta=0.5)),
     "Min, Max, Round": lambda n, x: n.op("Round", n.op("Max", n.op("Min", x, n.constant(1.0)), n.constant(0.0))),
     "Max of Sign": lambda n, x: n.op("Max", n.constant(0.0), n.op("Sign", x)),
     "(sign + 1) / 2": lambda n, x: with_numbers(n, n.sign(x), ("Add", 1.0), ("Div", 2.0)),
