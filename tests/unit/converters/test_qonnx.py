@@ -279,6 +279,31 @@ def test_14_other_thresholds_are_refused(thresholds, message):
     assert "multithreshold0" in str(caught.value)
 
 
+@pytest.mark.parametrize("domain", ["qonnx.custom_op.general", "finn.custom_op.general"])
+def test_a_product_of_bits_by_xnor(domain):
+    """FINN's network after its own lowering: thresholds to 0 and 1, and a count of bits that agree."""
+
+    def product(x, weights):
+        return ((2 * x - 1) @ (2 * weights - 1) + np.float32(len(weights))) * np.float32(0.5)
+
+    first, second = (signs(RNG, *shape) > 0 for shape in ((40, 33), (33, 5)))
+    levels = RNG.integers(10, 30, (33, 1)).astype(np.float32)
+    net = Net(40)
+    y = net.op("XnorPopcountMatMul", add_thresholds(net, "x", [[0.0]]), net.constant(first), domain=domain)
+    y = net.op("XnorPopcountMatMul", add_thresholds(net, y, levels), net.constant(second), domain=domain)
+    x = RNG.integers(-3, 4, (4, 40)).astype(np.float32)
+    found, graph = run(net.model(y), x)
+    hidden = product(multi_threshold(x, np.float32([[0]])), first.astype(np.float32))
+    np.testing.assert_array_equal(found, product(multi_threshold(hidden, levels), second.astype(np.float32)))
+    assert computing(graph)[:4] == ["Sign", "BinaryDense", "Threshold", "BinaryDense"]
+
+
+def test_a_product_of_bits_that_are_both_computed_is_refused():
+    net = Net(4)
+    with pytest.raises(ConversionError, match="XnorPopcountMatMul: the weights"):
+        converted(net.model(net.op("XnorPopcountMatMul", "x", "x", domain="qonnx.custom_op.general")))
+
+
 @pytest.mark.parametrize("operator", ["Quant", "BipolarQuant"])
 def test_parameters_that_are_missing_or_computed(operator):
     for inputs in (["x"], ["x", "x"], ["x", "x", "x", "x"]):
