@@ -78,7 +78,8 @@ def _put(node: ir.Node, result: ir.Value) -> None:
 
 def refuse(scope: Scope, node: OnnxNode) -> NoReturn:
     """A quantizer that :func:`lower_quantizers` has left."""
-    what, fix = _misfit(node) or ("this quantizer is not supported", "")
+    unknown = "the number of axes of its input is not known", "say by data_layout that the channels are last"
+    what, fix = _misfit(node) or unknown
     raise node.error(what, fix)
 
 
