@@ -84,7 +84,7 @@ def full_branches(net, x):
     return net.op("Where", compare(net, "GreaterOrEqual", x), ones, net.op("Neg", ones))
 
 
-# By number of the idiom: what it gives at 0, and how it is written. None: 0, of which the converter makes +1.
+# What it gives at 0, and how it is written. None: 0, of which the converter makes +1. (13 and 14: test_qonnx.py.)
 IDIOMS = {
     "1 Sign": (None, lambda n, x: n.op("Sign", x)),
     "2 GreaterOrEqual, Where": (1, lambda n, x: where(n, compare(n, "GreaterOrEqual", x))),
@@ -130,10 +130,7 @@ IDIOMS = {
     "11 Where": (-1, lambda n, x: where(n, compare(n, "Greater", x))),
     "12 Clip, Sign": (None, lambda n, x: n.op("Sign", clipped(n, x))),
     "12 Clip, Greater": (-1, lambda n, x: where(n, compare(n, "Greater", clipped(n, x, -2.0, 0.5)))),
-    "13 BipolarQuant": (1, None),
-    "14 MultiThreshold": (1, None),
 }
-WRITTEN = {name: idiom for name, idiom in IDIOMS.items() if idiom[1] is not None}  # the others: test_idioms_qonnx.py
 
 
 def compared(model, x):
@@ -148,9 +145,9 @@ def compared(model, x):
     return bundle, report, settled
 
 
-@pytest.mark.parametrize("idiom", WRITTEN)
+@pytest.mark.parametrize("idiom", IDIOMS)
 def test_a_sign_of_real_numbers(idiom):
-    at_zero, write = WRITTEN[idiom]
+    at_zero, write = IDIOMS[idiom]
     net = Net(SIZE)
     bundle, report, settled = compared(net.model(write(net, "x")), X)
     assert "Sign" in kinds(bundle.model)
@@ -167,34 +164,34 @@ def test_a_sign_of_real_numbers(idiom):
     assert (settled | unsettled).all()
 
 
-@pytest.mark.parametrize("idiom", WRITTEN)
+@pytest.mark.parametrize("idiom", IDIOMS)
 def test_a_sign_between_binary_layers(idiom):
     """Sums of an odd number of terms, and a half of them, so that no sum is 0 but all other ties occur."""
     rng = np.random.default_rng(5)
     net = Net(3, 6, 6)
     y = net.conv(net.sign("x"), signs(rng, 40, 3, 3, 3))
     y = net.op("Mul", y, net.constant(2.0 ** rng.integers(-26, 1, (40, 1, 1))))
-    y = WRITTEN[idiom][1](net, y)
+    y = IDIOMS[idiom][1](net, y)
     bundle = check(net.model(net.conv(y, signs(rng, 8, 40, 3, 3))), signs(rng, 4, 3, 6, 6))
     assert computing(bundle.model) == ["Sign", "BinaryConv", "Threshold", "BinaryConv", "ToFloat"]
 
 
-@pytest.mark.parametrize("idiom", [name for name, (at_zero, _) in WRITTEN.items() if at_zero is not None])
+@pytest.mark.parametrize("idiom", [name for name, (at_zero, _) in IDIOMS.items() if at_zero is not None])
 def test_a_sign_of_sums_that_are_0(idiom):
     rng = np.random.default_rng(6)
     net = Net(4, 6, 6)
     y = net.conv(net.sign("x"), signs(rng, 40, 4, 3, 3), pads=[1, 0, 1, 2])
-    y = WRITTEN[idiom][1](net, y)
+    y = IDIOMS[idiom][1](net, y)
     bundle = check(net.model(net.conv(y, signs(rng, 8, 40, 3, 3), pads=[1, 1, 1, 1])), signs(rng, 4, 4, 6, 6))
     assert computing(bundle.model) == ["Sign", "BinaryConv", "Threshold", "BinaryConv", "ToFloat"]
 
 
-@pytest.mark.parametrize("idiom", WRITTEN)
+@pytest.mark.parametrize("idiom", IDIOMS)
 def test_a_sign_before_a_pool(idiom):
     rng = np.random.default_rng(7)
     net = Net(3, 9, 9)
     y = net.conv(net.sign("x"), signs(rng, 10, 3, 3, 3), pads=[1, 1, 1, 1])
-    y = WRITTEN[idiom][1](net, with_numbers(net, y, ("Add", 0.5)))
+    y = IDIOMS[idiom][1](net, with_numbers(net, y, ("Add", 0.5)))
     y = net.op("MaxPool", y, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     bundle = check(net.model(net.conv(y, signs(rng, 8, 10, 3, 3))), signs(rng, 4, 3, 9, 9))
     assert computing(bundle.model) == ["Sign", "BinaryConv", "Threshold", "BitPool", "BinaryConv", "ToFloat"]
