@@ -16,6 +16,7 @@ from onnxscript import optimizer
 from bnnrt.converters.dequantize import fold_dequantized
 from bnnrt.converters.expansion import drop_expansions
 from bnnrt.converters.qonnx import lower_quantizers
+from bnnrt.converters.xnor import lower_xnor
 from bnnrt.errors import ConversionError
 
 __all__ = ["clean"]
@@ -44,6 +45,7 @@ def clean(proto: onnx.ModelProto) -> ir.Model:
             common.TopologicalSortPass(),
         )
         fold_dequantized(model)
+        lower_xnor(model)
         lower_quantizers(model)
         optimizer.fold_constants(
             model,

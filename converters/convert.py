@@ -16,6 +16,7 @@ from bnnrt.converters.binarize import Binarize
 from bnnrt.converters.bits import KeepBits
 from bnnrt.converters.cleanup import clean
 from bnnrt.converters.importer import Imported, import_graph
+from bnnrt.converters.limits import reachable_limits
 from bnnrt.converters.load import Source, load
 from bnnrt.converters.padding import MergeZeroPads
 from bnnrt.converters.pixels import PixelInput, binarized_input, pixel_input, refuse_constant_planes
@@ -102,9 +103,10 @@ def _network(imported: Imported) -> tuple[Graph, Report]:
     for step in BINARIZING:
         graph = step.apply(graph)
     zeros = reachable_zeros(graph, imported.open_signs)
+    limits = reachable_limits(graph, imported.limited_signs)
     for step in FOLDING:
         graph = step.apply(graph)
-    return graph, make_report(graph, imported.operators, zeros)
+    return graph, make_report(graph, imported.operators, zeros, limits)
 
 
 def pixel_binding(model: ir.Model, options: Options, name: str) -> PixelInput | None:

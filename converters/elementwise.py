@@ -142,6 +142,8 @@ def sign(scope: Scope, node: OnnxNode) -> Value:
     bits = scope.draft.emit(node.name, op, value.tensor)
     if zero == "onnx":
         scope.open_signs.append(node.name)
+    if node.integer("limited", 0):
+        scope.limited_signs.append(node.name)
     return Value(scope.draft.emit(f"{node.name}/float", ToFloat(), bits), value.shape, value.dims, value.perm)
 
 

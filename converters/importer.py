@@ -43,6 +43,8 @@ class Imported:
     """The ONNX operator behind each node of the graph, by node name."""
     open_signs: frozenset[str]
     """Names of the Sign nodes that are ONNX signs, which give 0 at 0."""
+    limited_signs: frozenset[str]
+    """Names of the Sign nodes that are the model's function only for numbers smaller than 2**23 in size."""
     values: Mapping[str, Value]
     """How each computed ONNX value lies in a tensor, by its name; the tensor may not be needed and so not be there."""
 
@@ -151,7 +153,8 @@ def _import(model: ir.Model, binding: InputBinding) -> Imported:
     finished: set[str] = set()
     for output in model.graph.outputs:
         _finish(scope, output, finished)
-    return Imported(draft.graph(outputs), scope.operators, frozenset(scope.open_signs), scope.values)
+    signs = frozenset(scope.open_signs), frozenset(scope.limited_signs)
+    return Imported(draft.graph(outputs), scope.operators, *signs, scope.values)
 
 
 def _names(model: ir.Model) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bnnrt.converters import arithmetic, elementwise, layers, pad, picking, pooling, qonnx, shaping
+from bnnrt.converters import arithmetic, elementwise, layers, pad, picking, pooling, qonnx, shaping, xnor
 from bnnrt.converters.scope import Handler
 from bnnrt.ops import ArithmeticKind, AveragePool, Extreme, LogSoftmax, MaxPool, Relu, Sigmoid, Softmax
 
@@ -68,4 +68,5 @@ HANDLERS: Mapping[str, Handler] = {
     "Unsqueeze": shaping.unsqueeze,
     "bnnrt.Sign": elementwise.sign,
     **dict.fromkeys(qonnx.QUALIFIED, qonnx.refuse),
+    **dict.fromkeys(xnor.QUALIFIED, xnor.refuse),
 }

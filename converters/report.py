@@ -81,12 +81,13 @@ class Report:
             raise ConversionError(f"{first.what}{more}", f"node {first.node}", "convert without --strict to accept it")
 
 
-def make_report(graph: Graph, operators: Mapping[str, str], zeros: list[str]) -> Report:
+def make_report(graph: Graph, operators: Mapping[str, str], zeros: list[str], limits: list[str]) -> Report:
     """Describe the converted ``graph``.
 
     Args:
         operators: the ONNX operator behind each node, by node name.
         zeros: the ONNX signs that a 0 can reach.
+        limits: the signs that a number can reach which is so large that the model's own rounding loses the sign.
     """
     producers = graph.producers()
     layers = tuple(
@@ -96,6 +97,8 @@ def make_report(graph: Graph, operators: Mapping[str, str], zeros: list[str]) ->
     )
     warnings = [Notice(layer.name, f"stayed in float between binary layers: {layer.why}") for layer in _between(layers)]
     warnings += [Notice(name, "ONNX Sign gives 0 where its input is 0; here it gives +1") for name in zeros]
+    lost = "ONNX Runtime's rounding loses the sign of numbers from 2**24 on in size, which is kept here"
+    warnings += [Notice(name, lost) for name in limits]
     return Report(layers, tuple(warnings))
 
 

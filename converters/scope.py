@@ -24,6 +24,8 @@ class Scope:
         """The ONNX operator behind each node of the graph, by node name."""
         self.open_signs: list[str] = []
         """Names of Sign nodes that are ONNX signs, with 0 at 0."""
+        self.limited_signs: list[str] = []
+        """Names of Sign nodes that are the model's function only for numbers smaller than 2**23 in size."""
 
     def value(self, node: OnnxNode, index: int, domains: Collection[Domain] = (Domain.FLOAT32,)) -> Value:
         """An input that the network computes, in one of some domains."""

@@ -97,6 +97,33 @@ def test_a_fused_batch_norm_is_compared_within_its_bound():
     assert 0 < output.largest_difference <= output.bound < 1e-3
 
 
+@pytest.mark.parametrize("levels", [(1.0, 0.0), (0.0, 1.0), (-1.0, 1.0), (0.75, 0.25)])
+def test_bits_that_stand_for_other_numbers(tmp_path, levels):
+    """A stem of real numbers: its signs are sections of their own, and bits near the threshold may flip."""
+
+    def step(x):
+        return net.op("Where", net.op("Greater", x, net.constant(0.25)), *(net.constant(v) for v in levels))
+
+    net = Net(3, 6, 6)
+    x = step(net.conv("x", RNG.normal(size=(8, 3, 3, 3))))
+    x = step(net.conv(x, signs(RNG, 6, 8, 3, 3), pads=[1] * 4))
+    model = net.model(net.matmul(net.op("Flatten", x), signs(RNG, 96, 4)))
+    result = verified(tmp_path, model)
+    assert result.equal, result.as_json()
+    first, second = result.onnxruntime.signs.values()
+    assert first.elements == 128 * result.onnxruntime.images
+    assert second.elements >= 96 * result.onnxruntime.images  # flattened, they are another tensor
+
+    def moved(bundle):
+        threshold = node_of(bundle.model, Threshold).inputs[1]
+        return with_constant(bundle, threshold, bundle.model.constants[threshold].data + 1)
+
+    if levels[0] * levels[1] <= 0:  # others are no bits to a layer, and have no threshold
+        changed = verified(tmp_path, model, change=moved).onnxruntime
+        assert not changed.equal
+        assert changed.first_difference.onnx == "where5_out"
+
+
 def test_zeros_at_an_onnx_sign_are_counted(tmp_path):
     net = Net(8)
     x = net.op("Sign", net.matmul(net.op("Sign", "x"), signs(RNG, 8, 7)))
