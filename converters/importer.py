@@ -13,9 +13,10 @@ from bnnrt.converters.draft import Draft
 from bnnrt.converters.layout import Value
 from bnnrt.converters.onnx_node import STANDARD_DOMAINS, OnnxNode, is_standard, qualified, static_shape
 from bnnrt.converters.operators import HANDLERS
+from bnnrt.converters.refusals import advice
 from bnnrt.converters.scope import Scope
 from bnnrt.converters.shape_values import computes_shape
-from bnnrt.errors import ConversionError, GraphError
+from bnnrt.errors import ConversionError, GraphError, printable
 from bnnrt.graph import Graph
 from bnnrt.ops import Domain, Reshape, TensorType, ToFloat
 
@@ -64,7 +65,8 @@ class OwnInputs:
             domain = DOMAINS.get(value.dtype) if value.dtype is not None else None
             if domain is None:
                 kind = "of no tensor type" if value.dtype is None else value.dtype.name.lower()
-                raise ConversionError(f"an input is {kind}", f"input {value.name}", "float32 and uint8 are supported")
+                fix = "export the model with float32 inputs (uint8 is supported too)"
+                raise ConversionError(f"an input is {kind}", f"input {value.name}", fix)
             found[value.name or ""] = TensorType((None, *input_shape(value)), domain)
         return found
 
@@ -87,13 +89,16 @@ def input_shape(value: ir.Value) -> tuple[int, ...]:
     """The shape of an input without its batch. Raises ConversionError if it is not known."""
     shape = static_shape(value)
     if not shape or len(shape) < 2:
-        raise ConversionError(
-            "an input has no batch axis, or no shape", f"input {value.name}", "export it with a shape"
-        )
+        what = "an input has no shape" if shape is None else f"an input of {len(shape)} dimensions"
+        fix = f"give it, as with --shape {value.name}=N,3,224,224" if shape is None else "only [N, ...] is supported"
+        raise ConversionError(what, f"input {value.name}", fix)
     sizes = [d for d in shape[1:] if d is not None and d > 0]
     if len(sizes) != len(shape) - 1:
+        example = ",".join(["N", *("SIZE" if d is None else str(d) for d in shape[1:])])
         raise ConversionError(
-            "a dimension other than the batch is free", f"input {value.name}", "export the model with fixed sizes"
+            "a dimension other than the batch is free",
+            f"input {value.name}",
+            f"give it with --shape {value.name}={example}",
         )
     return tuple(sizes)
 
@@ -141,7 +146,7 @@ def _import(model: ir.Model, binding: InputBinding) -> Imported:
         named = OnnxNode(node, name)
         handler = HANDLERS.get(qualified(node))
         if handler is None:
-            raise named.error("this operator is not supported", "see docs/converter.md for those that are")
+            raise named.error("this operator is not supported", advice(node.domain, node.op_type))
         value = handler(scope, named)
         scope.operators[name] = named.operator
         scope.values[node.outputs[0].name or ""] = value
@@ -155,7 +160,7 @@ def _names(model: ir.Model) -> list[str]:
     """A name for each node: its own where it has one that no node before it has."""
     names: dict[str, None] = {}
     for index, node in enumerate(model.graph):
-        name = node.name or f"{node.op_type}_{index}"
+        name = printable(node.name or f"{node.op_type}_{index}")
         while name in names:
             name = f"{name}_{index}"
         names[name] = None
@@ -169,9 +174,12 @@ def _opset(model: ir.Model) -> int:
 
 def _batch(model: ir.Model) -> int | None:
     """The batch where it is fixed. Raises ConversionError if the inputs disagree about it."""
-    batches = {str(value.shape[0]) for value in model.graph.inputs if value.shape is not None and len(value.shape)}
-    if len(batches) > 1:
-        raise ConversionError(f"the inputs have different batches: {', '.join(sorted(batches))}", fix="use one for all")
+    batches = {
+        value.name: str(value.shape[0]) for value in model.graph.inputs if value.shape is not None and len(value.shape)
+    }
+    if len(set(batches.values())) > 1:
+        listed = ", ".join(f"{name} {size}" for name, size in batches.items())
+        raise ConversionError(f"the inputs have different batches: {listed}", fix="use one for all")
     shape = static_shape(model.graph.inputs[0]) if model.graph.inputs else None
     return shape[0] if shape else None
 
