@@ -14,7 +14,6 @@ __all__ = [
     "ImageError",
     "InputError",
     "OutputError",
-    "printable",
 ]
 
 

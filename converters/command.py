@@ -122,12 +122,14 @@ def _progress(model: Path, *, quiet: bool) -> Iterator[Callable[[str], None]]:
     )
     with Progress(*columns, console=Console(stderr=True, markup=False), transient=True) as progress:
         # One step more than convert has: writing.
-        task = progress.add_task(printable(model.name), total=len(STEPS) + 1)
+        name = printable(model.name)
+        task = progress.add_task(name, total=len(STEPS) + 1)
         started = False
 
         def advance(step: str) -> None:
             nonlocal started
-            progress.update(task, advance=int(started), description=f"{printable(model.name)}: {step}")
+            # Every step is shown, however short.
+            progress.update(task, advance=int(started), description=": ".join(filter(None, (name, step))), refresh=True)
             started = True
             if not step:
                 progress.stop()

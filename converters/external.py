@@ -66,7 +66,9 @@ def _file(tensor: onnx.TensorProto, path: Path) -> Path:
     try:
         file = (folder / location).resolve()
     except (OSError, RuntimeError, ValueError) as e:  # a loop of links, a NUL in the name
-        raise ConversionError(f"its external data cannot be read from {location}: {e}", where) from None
+        raise ConversionError(
+            f"its external data cannot be read from {location}: {e}", where, "export the model again"
+        ) from None
     if not file.is_relative_to(folder):
         raise ConversionError(
             f"its external data lie outside the model's folder, in {location}", where, "move that file beside the model"

@@ -113,7 +113,7 @@ def make_report(
     graph: Graph,
     operators: Mapping[str, str],
     zeros: list[str],
-    ternary: Mapping[str, str] | None = None,
+    ternary: Collection[str] = (),
     binarized: Collection[str] = (),
 ) -> Report:
     """Describe the converted ``graph``.
@@ -121,7 +121,7 @@ def make_report(
     Args:
         operators: the ONNX operator behind each node, by node name.
         zeros: the ONNX signs that a 0 can reach.
-        ternary: those of these signs that layers read, by the layer's name.
+        ternary: layers whose bits come from one of these signs.
         binarized: layers that have the signs of the file's weights.
     """
     producers = graph.producers()
@@ -134,7 +134,7 @@ def make_report(
     on_bits = [i for i, node in enumerate(found) if isinstance(node.op, (BinaryConv, BinaryDense))]
     for index, node in enumerate(found):
         operator = operators.get(node.name, type(node.op).__name__)
-        kind, why = _kind(graph, producers, node, ternary or {})
+        kind, why = _kind(graph, producers, node, ternary)
         layers.append(_row(graph, node, operator, kind, why, node.name in binarized))
         if kind == FLOAT:
             between = bool(on_bits) and on_bits[0] < index < on_bits[-1]
@@ -185,7 +185,7 @@ def _row(graph: Graph, node: Node, operator: str, kind: str, why: str, binarized
         name=node.name,
         operator=operator,
         kind=kind,
-        why=f"{why}, by --binarize-weights" if binarized else why,
+        why=f"{why}; the weights by --binarize-weights" if binarized else why,
         parameters=parameters,
         bytes_before=parameters * BYTES_OF_FLOAT32,
         bytes_after=weights.data.nbytes,
@@ -195,10 +195,10 @@ def _row(graph: Graph, node: Node, operator: str, kind: str, why: str, binarized
     )
 
 
-def _kind(graph: Graph, producers: Mapping[str, Node], node: Node, ternary: Mapping[str, str]) -> tuple[str, str]:
+def _kind(graph: Graph, producers: Mapping[str, Node], node: Node, ternary: Collection[str]) -> tuple[str, str]:
     if isinstance(node.op, (BinaryConv, BinaryDense)):
         if node.name in ternary:
-            return TERNARY_RISK, f"inputs and weights are +-1, but the ONNX Sign {ternary[node.name]} can give 0"
+            return TERNARY_RISK, "inputs and weights are +-1; an ONNX Sign before it can give 0"
         return BINARY, "inputs and weights are +-1"
     if isinstance(node.op, (BinaryWeightConv, BinaryWeightDense)):
         return BINARY_WEIGHTS, "weights are +-1, inputs are real"
@@ -216,12 +216,27 @@ def _kind(graph: Graph, producers: Mapping[str, Node], node: Node, ternary: Mapp
 
 
 def _levels(weights: Array) -> int | None:
-    """The most values that the weights of an output have, where they are so few that a quantizer made them."""
+    """How many values the weights of an output have, if a quantizer of several bits made them; None if not.
+
+    They have at most a quarter as many values as there are weights, or are all multiples of one step. Trained weights,
+    of which hardly two are equal, are told by the first output.
+    """
     rows = weights.reshape(len(weights), -1)
-    # Trained weights, of which no two are equal, are told by the first row.
+    if not np.isfinite(rows).all():
+        return None
     most = 0
     for row in rows:
-        most = max(most, len(np.unique(row)))
-        if most > min(MOST_LEVELS, rows.shape[1] // 4):
+        values = np.unique(row)
+        if len(values) > MOST_LEVELS or (4 * len(values) > len(row) and not _evenly_spaced(values)):
             return None
+        most = max(most, len(values))
     return most if most > 2 else None
+
+
+def _evenly_spaced(values: Array) -> bool:
+    """Whether sorted numbers stand at multiples of a step, of which fewer than :data:`MOST_LEVELS` lie between them."""
+    if len(values) <= 2:
+        return True
+    gaps = np.diff(values.astype(np.float64))
+    steps = gaps / gaps.min()
+    return bool(steps.sum() < MOST_LEVELS and (np.abs(steps - steps.round()) < 0.01).all())

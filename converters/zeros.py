@@ -27,19 +27,18 @@ def reachable_zeros(graph: Graph, open_signs: Collection[str]) -> list[str]:
     return found
 
 
-def ternary_layers(graph: Graph, signs: Collection[str]) -> dict[str, str]:
-    """The binary layers whose bits come from one of ``signs``, which a 0 can reach, by name, each with that sign.
+def ternary_layers(graph: Graph, signs: Collection[str]) -> frozenset[str]:
+    """Names of the binary layers whose bits come from one of ``signs``, which a 0 can reach.
 
     In the model, the inputs of such a layer can be -1, 0 and +1.
     """
     producers = graph.producers()
-    return {
-        node.name: sign
+    return frozenset(
+        node.name
         for node in graph.nodes
         if isinstance(node.op, (BinaryConv, BinaryDense))
-        for sign in _signs_behind(graph, producers, node.inputs[0])
-        if sign in signs
-    }
+        and any(sign in signs for sign in _signs_behind(graph, producers, node.inputs[0]))
+    )
 
 
 def _signs_behind(graph: Graph, producers: Mapping[str, Node], bits: str) -> Iterator[str]:
