@@ -13,7 +13,7 @@ from bnnrt.converters.draft import Draft
 from bnnrt.converters.layout import Value
 from bnnrt.converters.onnx_node import STANDARD_DOMAINS, OnnxNode, is_standard, qualified, static_shape
 from bnnrt.converters.operators import HANDLERS
-from bnnrt.converters.refusals import advice
+from bnnrt.converters.refusals import refuse
 from bnnrt.converters.scope import Scope
 from bnnrt.converters.shape_values import computes_shape
 from bnnrt.errors import ConversionError, GraphError, printable
@@ -146,7 +146,7 @@ def _import(model: ir.Model, binding: InputBinding) -> Imported:
         named = OnnxNode(node, name)
         handler = HANDLERS.get(qualified(node))
         if handler is None:
-            raise named.error("this operator is not supported", advice(node.domain, node.op_type))
+            refuse(named)
         value = handler(scope, named)
         scope.operators[name] = named.operator
         scope.values[node.outputs[0].name or ""] = value

@@ -1,12 +1,13 @@
-"""What could be done about an operator that has no handler."""
+"""What is said of operators that have no handler: what could be done."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NoReturn
 
-__all__ = ["advice"]
+from bnnrt.converters.onnx_node import OnnxNode
 
-_TABLE = "docs/converter.md lists the operators that convert"
+__all__ = ["refuse"]
 
 _BY_KIND: Mapping[str, tuple[str, ...]] = {
     "control flow is not supported: export the model with the branch that is taken, and loops unrolled": (
@@ -43,13 +44,16 @@ _BY_KIND: Mapping[str, tuple[str, ...]] = {
 _BY_OPERATOR = {operator: text for text, operators in _BY_KIND.items() for operator in operators}
 
 
-def advice(domain: str, operator: str) -> str:
-    """What to do about ``operator``, in a few words."""
-    if domain and "fpgadataflow" in domain:
+def refuse(node: OnnxNode) -> NoReturn:
+    """Raises ConversionError for an operator that has no handler."""
+    raise node.error("this operator is not supported", _fix(node.node.domain, node.node.op_type))
+
+
+def _fix(domain: str, operator: str) -> str:
+    if "fpgadataflow" in domain:
         return "FINN's operators for FPGAs are not supported: give the model that FINN started from"
-    found = _BY_OPERATOR.get(operator, "")
-    if found:
-        return found
+    if operator in _BY_OPERATOR:
+        return _BY_OPERATOR[operator]
     if domain:
         return "operators of other domains are not supported: export the model with those of ONNX"
-    return f"replace it in the model, or run it outside; {_TABLE}"
+    return "replace it in the model, or run it outside; docs/converter.md lists the operators that convert"
