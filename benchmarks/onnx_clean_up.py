@@ -2,9 +2,9 @@
 
     python benchmarks/onnx_clean_up.py MODEL.onnx ... [--json]
 
-Each candidate cleans each model up; ONNX Runtime, without optimizations of its own, then runs the model as it was and as
-it is now on the same inputs, random numbers and random integers, and the outputs are compared bit for bit. Needs onnxslim
-beside `pip install bnnrt[convert]`. docs/adr/0005 has the results.
+Each candidate cleans each model up. ONNX Runtime, without optimizations of its own, then runs the model as it was and
+as it is now on the same inputs, random numbers and random integers; outputs are compared bit for bit. Needs onnxslim
+beside `pip install bnnrt[convert]`. docs/adr/0005-clean-up-measured.md has results.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ CANDIDATES: dict[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
     "onnx-ir, fold_constants": _ours,
     "onnxscript optimize": _onnxscript,
     "onnxslim": lambda proto: onnxslim.slim(proto),
+    "onnxslim without fusion": lambda proto: onnxslim.slim(proto, skip_optimizations=["graph_fusion"]),
     "onnx checker and shapes": _shapes,
     f"onnx, to version {NEWER}": _onnx_converter,
     f"onnxscript, to version {NEWER}": _onnxscript_converter,
