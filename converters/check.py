@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 import onnx
 from onnx import defs
@@ -17,12 +18,24 @@ from bnnrt.converters.onnx_node import STANDARD_DOMAINS
 from bnnrt.converters.qonnx import OPERATORS
 from bnnrt.errors import ConversionError
 
-__all__ = ["check", "normalise_domains", "versions"]
+__all__ = ["check", "is_text", "normalise_domains", "versions"]
 
 OLDEST_OPSET = 7
 """Before, Add and its like broadcast by other rules."""
 NEWEST_OPSET = 28
 """The definitions that the handlers follow. An operator that has changed since is refused."""
+
+
+def is_text(message: Any) -> bool:
+    """Whether every name in a protobuf ``message`` and the messages in it is UTF-8; protobuf gives others as bytes."""
+    for field, value in message.ListFields():
+        values = [value] if isinstance(value, (str, bytes)) or hasattr(value, "ListFields") else value
+        if field.type == field.TYPE_STRING and field.name != "doc_string":
+            if not all(isinstance(text, str) for text in values):
+                return False
+        elif field.type == field.TYPE_MESSAGE and not all(is_text(inner) for inner in values):
+            return False
+    return True
 
 
 def normalise_domains(proto: onnx.ModelProto) -> None:
@@ -59,7 +72,7 @@ def check(proto: onnx.ModelProto, name: str) -> None:
             "install a newer onnx, or export it in an older version",
         )
     imports = versions(proto.opset_import, name)
-    _check_version(imports, name)
+    _check_version(imports.get("", 0), name)
     _check_names(proto.graph, name)
     context = onnx.checker.DEFAULT_CONTEXT.__class__()
     context.ir_version = proto.ir_version
@@ -70,15 +83,17 @@ def check(proto: onnx.ModelProto, name: str) -> None:
     for function in proto.functions:
         inner = onnx.checker.DEFAULT_CONTEXT.__class__()
         inner.ir_version = proto.ir_version
-        inner.opset_imports = {**imports, **versions(function.opset_import, f"function {function.name}")}
+        where = f"function {function.name}"
+        own = {**imports, **versions(function.opset_import, where)}
+        _check_version(own[""], where)
+        inner.opset_imports = own
         for node in function.node:
             _check_node(node, inner, functions)
     for node in proto.graph.node:
         _check_node(node, context, functions)
 
 
-def _check_version(imports: dict[str, int], name: str) -> None:
-    version = imports.get("", 0)
+def _check_version(version: int, name: str) -> None:
     if version < OLDEST_OPSET:
         fix = f"convert it to version {OLDEST_OPSET} or later with onnx.version_converter"
         raise ConversionError(f"the model uses version {version or 'none'} of the ONNX operators", name, fix)

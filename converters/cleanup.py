@@ -63,7 +63,9 @@ def clean(proto: onnx.ModelProto) -> ir.Model:
             common.RemoveUnusedNodesPass(),
         )
     except Exception as e:  # the libraries raise whatever a malformed graph makes them stumble over
-        raise ConversionError(f"the model's graph is inconsistent: {_innermost(e)}") from None
+        raise ConversionError(
+            f"the model's graph is inconsistent: {_innermost(e)}", fix="export the model again"
+        ) from None
     return model
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 
-from bnnrt.converters.check import check, normalise_domains
+from bnnrt.converters.check import check, is_text, normalise_domains
 from bnnrt.converters.external import LARGEST_MODEL, load_external
 from bnnrt.errors import ConversionError
 
@@ -55,6 +55,8 @@ def load(path: str | Path) -> Source:
     del data
     if not proto.HasField("graph"):
         raise _no_onnx(path)
+    if not is_text(proto):
+        raise ConversionError("a name in the model is not UTF-8", str(path), "export the model again")
     normalise_domains(proto)
     load_external(proto, path)
     check(proto, path.name)

@@ -231,3 +231,33 @@ def test_nodes_of_functions_are_checked_by_name():
     model = net.model(net.op("F", "x", domain="local"))
     model.functions.append(function)
     refused(model, "Relu: this node is malformed", "node inside")
+
+
+def test_functions_of_unknown_versions_are_refused():
+    net = Net(8)
+    body = [helper.make_node("Relu", ["a"], ["r"], name="inside")]
+    net.domains.append("local")
+    model = net.model(net.op("F", "x", domain="local"))
+    for version in (6, 10**6, 1 << 40):
+        del model.functions[:]
+        imports = [helper.make_opsetid("", version)]
+        model.functions.append(helper.make_function("local", "F", ["a"], ["r"], body, imports))
+        refused(model, f"version {version} of the ONNX operators", "function F")
+
+
+@pytest.mark.parametrize("text", [b"less0", b"where1_out", b"N", b"labels", b"x", b"Less"])
+def test_names_that_are_no_text_are_refused(text):
+    model = binary()
+    helper.set_model_props(model, {"labels": "a"})
+    data = model.SerializeToString()
+    assert text in data
+    refused(data.replace(text, b"\xff" * len(text)), "not UTF-8")
+
+
+def test_values_that_are_computed_twice_and_cycles_are_refused():
+    model = binary()
+    model.graph.node.append(model.graph.node[0])
+    refused(model, "redeclared")
+    model = binary()
+    model.graph.node[0].input[0] = model.graph.output[0].name
+    refused(model, "cycle")
