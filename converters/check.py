@@ -145,7 +145,7 @@ def _check_tensor(tensor: onnx.TensorProto, context: onnx.checker.C.CheckerConte
         onnx.checker.check_tensor(tensor, context)
         # The checker does not compare the shape with the number of bytes.
         onnx.numpy_helper.to_array(tensor)
-    except (onnx.checker.ValidationError, ValueError, TypeError) as e:
+    except (onnx.checker.ValidationError, KeyError, TypeError, ValueError) as e:
         where = f"tensor {tensor.name}" if tensor.name else "a tensor without a name"
         raise ConversionError(f"a tensor is malformed: {_first_line(e)}", where, "export the model again") from None
 

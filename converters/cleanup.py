@@ -17,6 +17,7 @@ from onnxscript import optimizer
 from bnnrt.converters.check import versions
 from bnnrt.converters.dequantize import fold_dequantized
 from bnnrt.converters.external import nodes
+from bnnrt.converters.onnx_node import STANDARD_DOMAINS, OnnxNode
 from bnnrt.converters.qonnx import lower_quantizers
 from bnnrt.errors import ConversionError
 
@@ -47,6 +48,7 @@ def clean(proto: onnx.ModelProto) -> ir.Model:
             common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
             common.TopologicalSortPass(),
         )
+        _check_inputs(model)
         fold_dequantized(model)
         lower_quantizers(model)
         optimizer.fold_constants(
@@ -62,6 +64,8 @@ def clean(proto: onnx.ModelProto) -> ir.Model:
             common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True),
             common.RemoveUnusedNodesPass(),
         )
+    except ConversionError:
+        raise
     except Exception as e:  # the libraries raise whatever a malformed graph makes them stumble over
         raise ConversionError(
             f"the model's graph is inconsistent: {_innermost(e)}", fix="export the model again"
@@ -95,6 +99,17 @@ def _adopt_version(function: onnx.FunctionProto, imports: dict[str, int]) -> Non
                     "export both for one version",
                 )
         entry.version = wanted
+
+
+def _check_inputs(model: ir.Model) -> None:
+    """Raises ConversionError for a node that lacks an input, as after inlining a function that was called without."""
+    version = model.opset_imports.get("", 0)
+    for node in model.graph:
+        if node.domain in STANDARD_DOMAINS and defs.has(node.op_type, version, ""):
+            needed = defs.get_schema(node.op_type, version, "").min_input
+            given = [*node.inputs[:needed], *[None] * (needed - len(node.inputs))]
+            if None in given:
+                raise OnnxNode(node, node.name or "").error(f"input {given.index(None)} is missing")
 
 
 def _run(model: ir.Model, *passes: ir.passes.InPlacePass) -> None:

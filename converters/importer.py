@@ -90,7 +90,11 @@ def input_shape(value: ir.Value) -> tuple[int, ...]:
     shape = static_shape(value)
     if not shape or len(shape) < 2:
         what = "an input has no shape" if shape is None else f"an input of {len(shape)} dimensions"
-        fix = f"give it, as with --shape {value.name}=N,3,224,224" if shape is None else "only [N, ...] is supported"
+        fix = (
+            f"convert with --shape, as --shape {value.name}=N,3,224,224"
+            if shape is None
+            else "only [N, ...] is supported"
+        )
         raise ConversionError(what, f"input {value.name}", fix)
     sizes = [d for d in shape[1:] if d is not None and d > 0]
     if len(sizes) != len(shape) - 1:
@@ -98,7 +102,7 @@ def input_shape(value: ir.Value) -> tuple[int, ...]:
         raise ConversionError(
             "a dimension other than the batch is free",
             f"input {value.name}",
-            f"give it with --shape {value.name}={example}",
+            f"convert with --shape {value.name}={example}",
         )
     return tuple(sizes)
 

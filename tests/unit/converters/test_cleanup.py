@@ -110,6 +110,13 @@ def test_functions_in_functions_are_inlined():
     check(model, RNG.normal(size=(2, 8)).astype(np.float32))
 
 
+def test_functions_that_are_called_without_an_input_that_they_need_are_refused():
+    model = with_function("Sign", 17)
+    del model.graph.node[0].input[:]
+    with pytest.raises(ConversionError, match="Sign: input 0 is missing"):
+        converted(model)
+
+
 def test_functions_that_call_themselves_are_refused():
     model = with_function("Relu", 17)
     model.functions[0].node[0].op_type = "F"

@@ -221,7 +221,11 @@ def damage_size(model):
     model.graph.initializer[0].dims[0] = 5
 
 
-@pytest.mark.parametrize("damage", [damage_input, damage_attribute, damage_size])
+def damage_type(model):
+    model.graph.initializer[0].data_type = 81
+
+
+@pytest.mark.parametrize("damage", [damage_input, damage_attribute, damage_size, damage_type])
 def test_malformed_nodes_and_tensors_are_refused_by_name(tmp_path, damage):
     net = Net(4)
     model = net.model(net.op("Gemm", "x", net.constant(np.ones((4, 2)))))
