@@ -200,8 +200,12 @@ def _check_pixels(graph: Graph | None, pipeline: ImagePipeline | None, outputs: 
         raise BundleError("the pixel graph has other outputs than the model")
 
 
-def write(bundle: Bundle, path: str | os.PathLike[str]) -> None:
+def write(bundle: Bundle, path: str | os.PathLike[str], before: Callable[[int], None] = lambda size: None) -> None:
     """Write ``bundle``: the whole file or nothing, and the same bytes for the same bundle.
+
+    Args:
+        before: called with the size in bytes when the file only has to be renamed to ``path``; if it raises, there is
+            no file.
 
     Raises:
         BundleError: no reader would take the bundle: a parameter is NaN, a name is not Unicode, it is too large.
@@ -210,7 +214,7 @@ def write(bundle: Bundle, path: str | os.PathLike[str]) -> None:
     data = _encode(bundle)
     _check_size(len(data))
     _decode(data)
-    replace_file(os.fspath(path), data, "bundle")
+    replace_file(os.fspath(path), data, "bundle", lambda: before(len(data)))
 
 
 def read(path: str | os.PathLike[str]) -> Bundle:

@@ -16,7 +16,7 @@ from bnnrt.converters.operators import HANDLERS
 from bnnrt.converters.refusals import refuse
 from bnnrt.converters.scope import Scope
 from bnnrt.converters.shape_values import computes_shape
-from bnnrt.errors import ConversionError, GraphError
+from bnnrt.errors import ConversionError, GraphError, printable
 from bnnrt.graph import Graph
 from bnnrt.ops import Domain, Reshape, TensorType, ToFloat, ToInt64
 
@@ -68,7 +68,8 @@ class OwnInputs:
             domain = DOMAINS.get(value.dtype) if value.dtype is not None else None
             if domain is None:
                 kind = "of no tensor type" if value.dtype is None else value.dtype.name.lower()
-                raise ConversionError(f"an input is {kind}", f"input {value.name}", "float32 and uint8 are supported")
+                fix = "export the model with float32 inputs (uint8 is supported too)"
+                raise ConversionError(f"an input is {kind}", f"input {value.name}", fix)
             found[value.name or ""] = TensorType((None, *input_shape(value)), domain)
         return found
 
@@ -91,13 +92,20 @@ def input_shape(value: ir.Value) -> tuple[int, ...]:
     """The shape of an input without its batch. Raises ConversionError if it is not known."""
     shape = static_shape(value)
     if not shape or len(shape) < 2:
-        raise ConversionError(
-            "an input has no batch axis, or no shape", f"input {value.name}", "export it with a shape"
+        what = "an input has no shape" if shape is None else f"an input of {len(shape)} dimensions"
+        fix = (
+            f"convert with --shape, as --shape {value.name}=N,3,224,224"
+            if shape is None
+            else "only [N, ...] is supported"
         )
+        raise ConversionError(what, f"input {value.name}", fix)
     sizes = [d for d in shape[1:] if d is not None and d > 0]
     if len(sizes) != len(shape) - 1:
+        example = ",".join(["N", *("SIZE" if d is None else str(d) for d in shape[1:])])
         raise ConversionError(
-            "a dimension other than the batch is free", f"input {value.name}", "export the model with fixed sizes"
+            "a dimension other than the batch is free",
+            f"input {value.name}",
+            f"convert with --shape {value.name}={example}",
         )
     return tuple(sizes)
 
@@ -161,7 +169,7 @@ def _names(model: ir.Model) -> list[str]:
     """A name for each node: its own where it has one that no node before it has."""
     names: dict[str, None] = {}
     for index, node in enumerate(model.graph):
-        name = node.name or f"{node.op_type}_{index}"
+        name = printable(node.name or f"{node.op_type}_{index}")
         while name in names:
             name = f"{name}_{index}"
         names[name] = None
@@ -175,9 +183,12 @@ def _opset(model: ir.Model) -> int:
 
 def _batch(model: ir.Model) -> int | None:
     """The batch where it is fixed. Raises ConversionError if the inputs disagree about it."""
-    batches = {str(value.shape[0]) for value in model.graph.inputs if value.shape is not None and len(value.shape)}
-    if len(batches) > 1:
-        raise ConversionError(f"the inputs have different batches: {', '.join(sorted(batches))}", fix="use one for all")
+    batches = {
+        value.name: str(value.shape[0]) for value in model.graph.inputs if value.shape is not None and len(value.shape)
+    }
+    if len(set(batches.values())) > 1:
+        listed = ", ".join(f"{name} {size}" for name, size in batches.items())
+        raise ConversionError(f"the inputs have different batches: {listed}", fix="use one for all")
     shape = static_shape(model.graph.inputs[0]) if model.graph.inputs else None
     return shape[0] if shape else None
 

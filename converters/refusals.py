@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
-from bnnrt.converters.onnx_node import OnnxNode
+from bnnrt.converters.onnx_node import STANDARD_DOMAINS, OnnxNode
 
 __all__ = ["refuse"]
 
@@ -18,7 +18,7 @@ _BY_REASON: Mapping[tuple[str, str], tuple[str, ...]] = {
     ),
     ("layers of several bits are not supported", "quantize to one bit, or export the model in float32"): (
         *("ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"),
-        *("QuantizeLinear", "Ceil", "Floor", "Round", "Mod", "BitShift"),
+        *("QuantizeLinear", "Ceil", "Floor", "Round", "Mod", "BitShift", "FloatQuant", "Trunc"),
     ),
     ("only means and maxima over axes are supported", "write it with ReduceMean, ReduceMax, Mul and Neg"): (
         *("GlobalLpPool", "LpPool", "ReduceL1", "ReduceL2", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
@@ -37,7 +37,7 @@ _BY_REASON: Mapping[tuple[str, str], tuple[str, ...]] = {
         *("Hardmax", "Tanh", "ReduceLogSum", "ReduceLogSumExp", "ThresholdedRelu"),
     ),
     (
-        "a comparison that does not become -1 and +1 is not supported",
+        "a comparison that does not become two numbers, such as -1 and +1, is not supported",
         "see docs/converter.md for the forms of sign that are known",
     ): (
         *("And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Where"),
@@ -62,12 +62,22 @@ _BY_REASON: Mapping[tuple[str, str], tuple[str, ...]] = {
         *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
     ),
 }
-_REASONS = {operator: reason for reason, operators in _BY_REASON.items() for operator in operators}
+_UNKNOWN = "this operator is not supported"
+_BY_OPERATOR = {operator: reason for reason, operators in _BY_REASON.items() for operator in operators}
 
 
 def refuse(node: OnnxNode) -> NoReturn:
     """Raises ConversionError for an operator that has no handler."""
-    what, fix = _REASONS.get(
-        node.operator, ("this operator is not supported", "docs/converter.md lists those that are")
-    )
-    raise node.error(what, fix)
+    raise node.error(*_reason(node))
+
+
+def _reason(node: OnnxNode) -> tuple[str, str]:
+    """Why, and what could be done."""
+    domain = node.node.domain
+    if "fpgadataflow" in domain:
+        return "FINN's operators for FPGAs are not supported", "give the model that FINN started from"
+    if node.node.op_type in _BY_OPERATOR:
+        return _BY_OPERATOR[node.node.op_type]
+    if domain not in STANDARD_DOMAINS:
+        return _UNKNOWN, "export the model with ONNX's operators: those of other domains are not supported"
+    return _UNKNOWN, "replace it in the model, or run it outside; see docs/converter.md"

@@ -19,15 +19,7 @@ from bnnrt.backends.base import Backend
 Array = npt.NDArray[Any]
 
 RESIDUAL = Path(__file__).parents[1] / "fixtures" / "residual"
-MISSING = {
-    "bi_real_net": "the detached polynomial round a sign is not recognised yet",
-    "react_net": "the detached polynomial round a sign is not recognised yet",
-    "melius_net": "Slice does not convert yet",
-}
-CASES = [
-    pytest.param(case, marks=[pytest.mark.xfail(strict=True, reason=MISSING[case])] if case in MISSING else [])
-    for case in ("bi_real_net", "binary_dense_net", "melius_net", "quick_net", "react_net", "xnor_net")
-]
+CASES = ("bi_real_net", "binary_dense_net", "melius_net", "quick_net", "react_net", "xnor_net")
 
 
 def golden(case: str) -> tuple[Array, Array]:

@@ -75,6 +75,57 @@ def test_functions_are_inlined():
     check(model, RNG.normal(size=(2, 8)).astype(np.float32))
 
 
+def with_function(operator, version, **attributes):
+    """A model of version 17 whose only node calls a function in another version."""
+    net = Net(8)
+    body = [helper.make_node(operator, ["a"], ["r"], name="inside", **attributes)]
+    function = helper.make_function("local", "F", ["a"], ["r"], body, [helper.make_opsetid("", version)])
+    net.domains.append("local")
+    model = net.model(net.op("F", "x", domain="local"))
+    model.functions.append(function)
+    return model
+
+
+def test_functions_of_another_version_of_the_same_operators_are_inlined():
+    check(with_function("LeakyRelu", 16, alpha=0.25), RNG.normal(size=(2, 8)).astype(np.float32))
+
+
+def test_functions_of_operators_that_changed_are_refused():
+    with pytest.raises(ConversionError, match=r"Softmax: function F uses version 11.*version 17.*node inside"):
+        converted(with_function("Softmax", 11, axis=1))
+
+
+def test_functions_in_functions_are_inlined():
+    model = with_function("Relu", 17)
+    outer = helper.make_function(
+        "local",
+        "Outer",
+        ["a"],
+        ["r"],
+        [helper.make_node("F", ["a"], ["r"], domain="local")],
+        [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)],
+    )
+    model.functions.append(outer)
+    model.graph.node[0].op_type = "Outer"
+    check(model, RNG.normal(size=(2, 8)).astype(np.float32))
+
+
+def test_functions_that_are_called_without_an_input_that_they_need_are_refused():
+    model = with_function("Sign", 17)
+    del model.graph.node[0].input[:]
+    with pytest.raises(ConversionError, match="Sign: input 0 is missing"):
+        converted(model)
+
+
+def test_functions_that_call_themselves_are_refused():
+    model = with_function("Relu", 17)
+    model.functions[0].node[0].op_type = "F"
+    model.functions[0].node[0].domain = "local"
+    model.functions[0].opset_import.append(helper.make_opsetid("local", 1))
+    with pytest.raises(ConversionError, match="Cyclic dependency"):
+        converted(model)
+
+
 def test_what_nothing_needs_is_no_reason_to_refuse():
     net = Net(8)
     net.op("Erf", "x")
