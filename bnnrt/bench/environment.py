@@ -83,6 +83,11 @@ def _clocks(info: DeviceInfo) -> dict[str, float] | None:
     return None
 
 
+def _program() -> str:
+    name = Path(sys.argv[0]).name
+    return "bnnrt" if name == "__main__.py" else name
+
+
 def describe(info: DeviceInfo) -> Device:
     """A device and its clocks. Ask while it is busy: an idle device turns them down."""
     return Device(info.name, info.driver, info.platform, _clocks(info))
@@ -93,7 +98,7 @@ def environment(devices: Iterable[tuple[str, Device]], command: Iterable[str] | 
     return Environment(
         time=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         commit=os.environ.get("BNNRT_COMMIT") or _commit(),
-        command=" ".join([Path(sys.argv[0]).name, *sys.argv[1:]] if command is None else command),
+        command=" ".join([_program(), *sys.argv[1:]] if command is None else command),
         host=Host(_processor(), os.cpu_count() or 1, platform.platform(), platform.python_version()),
         devices=dict(devices),
         versions=_versions(),
