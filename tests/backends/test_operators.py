@@ -394,6 +394,40 @@ def test_arithmetic_of_tensors_that_repeat(
 
 @checked
 @given(
+    st.sampled_from(list(ops.ArithmeticKind)),
+    st.sampled_from([Domain.INT32, Domain.UINT8, Domain.BIT]),
+    st.sampled_from([((2, 3, 4), (2, 3, 4)), ((2, 1, 4), (1, 3, 1)), ((1, 1, 1), (2, 3, 4)), ((2, 3, 40), (1, 1, 40))]),
+    st.sampled_from([("a", "b"), ("b", "a"), ("a", "a")]),
+    st.integers(1, 3),
+    seeds(),
+)
+def test_arithmetic_of_what_becomes_float(
+    backend: Backend,
+    kind: ops.ArithmeticKind,
+    domain: Domain,
+    shapes: tuple[tuple[int, ...], tuple[int, ...]],
+    operands: tuple[str, str],
+    batch: int,
+    seed: int,
+) -> None:
+    """ToFloat in front of the first, the second or both operands: backends may run the two operators at once."""
+    rng = np.random.default_rng(seed)
+    types = {"x": TensorType((None, *shapes[0]), domain), "b": TensorType((None, *shapes[1]), Domain.FLOAT32)}
+    values = {Domain.INT32: (-(2**31), 2**31), Domain.UINT8: (0, 256)}
+    if domain is Domain.BIT:
+        x = bits(rng, batch, *shapes[0])
+    else:
+        x = rng.integers(*values[domain], (batch, *shapes[0])).astype(np.int32 if domain is Domain.INT32 else np.uint8)
+    feeds = {"x": x, "b": with_nan(rng, reals(rng, batch, *shapes[1]))}
+    nodes = (
+        Node("float", ops.ToFloat(), ("x",), ("a",)),
+        Node("node", ops.Arithmetic(kind), operands, ("y",)),
+    )
+    check(backend, Graph(types, nodes, ("y",)), feeds)
+
+
+@checked
+@given(
     st.sampled_from([Domain.FLOAT32, Domain.INT32, Domain.BIT]),
     st.tuples(st.integers(1, 5), st.integers(1, 5), st.integers(1, 70)),
     st.integers(1, 3),

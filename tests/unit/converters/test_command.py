@@ -109,7 +109,8 @@ def test_binarize_weights_is_said_and_noted(tmp_path):
     rng = np.random.default_rng(0)
     x = net.matmul(net.sign("x"), rng.normal(size=(8, 5)))
     path = saved(tmp_path, net.model(net.matmul(net.sign(x), rng.normal(size=(5, 3)))))
-    assert "warning: matmul2: its input is bits but its weights are not +-a" in invoke(path, "-o", tmp_path / "m.bnn").stdout
+    plain = invoke(path, "-o", tmp_path / "m.bnn")
+    assert "warning: matmul2: its input is bits but its weights are not +-a" in plain.stdout
     result = invoke(path, "-o", tmp_path / "m.bnn", "--binarize-weights")
     assert "note: matmul2: its weights are the signs of those in the file" in result.stdout
     assert "warning" not in result.stdout

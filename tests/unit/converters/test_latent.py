@@ -81,6 +81,22 @@ def test_the_bundle_says_so_and_verify_does_not_compare_it(tmp_path):
         verify(bundle, "m.bnn", tmp_path / "m.onnx", Wanted(["numpy"]))
 
 
+def test_layers_on_0_and_1_are_among_them():
+    """Bits that stand for other numbers than +-1, and bits that were joined."""
+    net = Net(8)
+    steps = [net.op("Cast", net.op("Greater", "x", net.constant(c)), to=1) for c in (-1.0, 0.0, 1.0)]
+    weights = RNG.normal(size=(24, 4))
+    model = net.model(net.matmul(net.op("Concat", *steps, axis=1), weights))
+    (warning,) = converted(model)[1].warnings
+    assert warning.kind == "latent weights"
+    bundle, report = converted(model, BINARIZE)
+    assert [(row.kind, row.binarized) for row in report.layers] == [("binary", True)]
+    x = RNG.integers(-3, 4, (5, 8)).astype(np.float32)
+    (found,) = reference.run(bundle.model, {"x": x}).values()
+    zeros_and_ones = np.concatenate([x > c for c in (-1, 0, 1)], axis=1).astype(np.float32)
+    np.testing.assert_array_equal(found, zeros_and_ones @ signed(weights.astype(np.float32)))
+
+
 def test_strict_takes_what_was_asked_for():
     converted(network(*(RNG.normal(size=shape) for shape in SHAPES)), Options(binarize_weights=True, strict=True))
 
