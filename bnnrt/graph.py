@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from bnnrt import packing
 from bnnrt.errors import GraphError
-from bnnrt.ops import ArgMax, Domain, Extreme, Op, Picked, Reshape, TensorType, ToFloat, ToInt64, TopK
+from bnnrt.ops import ArgMax, Domain, Extreme, Op, Reshape, TensorType, ToFloat, ToInt64, TopK
 
 __all__ = ["STORAGE", "Constant", "Graph", "Node", "Pass", "class_scores"]
 
@@ -181,13 +181,13 @@ class Graph:
 def class_scores(graph: Graph) -> str | None:
     """The tensor whose last axis has a score for each class: the first output, or what its classes are picked from.
 
-    A network may end in ArgMax or TopK. None where its first output holds other indices.
+    A network may end in ArgMax or TopK, whose values are in another order. None where it takes the least of something.
     """
     name, producers = graph.outputs[0], graph.producers()
     while isinstance(producers[name].op if name in producers else None, (Reshape, ToFloat, ToInt64)):
         name = producers[name].inputs[0]
     op = producers[name].op if name in producers else None
-    if isinstance(op, (ArgMax, TopK)) and not (isinstance(op, TopK) and op.picked is Picked.VALUES):
+    if isinstance(op, (ArgMax, TopK)):
         return producers[name].inputs[0] if op.extreme is Extreme.GREATEST else None
     return graph.outputs[0]
 

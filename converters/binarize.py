@@ -25,7 +25,10 @@ from bnnrt.ops import (
     ToFloat,
 )
 
-__all__ = ["Binarize", "SignedWeights", "layers_on_bits", "signed_weights"]
+__all__ = ["REPACKED", "Binarize", "SignedWeights", "layers_on_bits", "signed_weights"]
+
+REPACKED = "/repacked"
+"""How the names of signs end that make bits again of numbers that bits were."""
 
 LARGEST_SUM = 1 << 24
 UNIT = 2.0**-24
@@ -146,7 +149,7 @@ def _bit_input(draft: Draft, node: Node) -> _BitInput | None:
         return None
     # They are bits that were moved in float32: their sign gives the bits back.
     zero = SignOfZero.GT if numbers[0] == 0 else SignOfZero.GE
-    return _fitting(node, draft.emit(f"{node.name}/bits", Sign(zero), tensor), *numbers)
+    return _fitting(node, draft.emit(node.name + REPACKED, Sign(zero), tensor), *numbers)
 
 
 def _fitting(

@@ -205,10 +205,10 @@ def _kind(
 ) -> tuple[str, str]:
     if isinstance(node.op, (BinaryConv, BinaryDense)):
         if node.name in ternary:
-            return TERNARY_RISK, "inputs and weights are +-1; an ONNX Sign before it can give 0"
-        return BINARY, "inputs and weights are +-1"
+            return TERNARY_RISK, "inputs are bits, weights +-a; an ONNX Sign before it can give 0"
+        return BINARY, "inputs are bits, weights +-a"
     if isinstance(node.op, (BinaryWeightConv, BinaryWeightDense)):
-        return BINARY_WEIGHTS, "weights are +-1, inputs are real"
+        return BINARY_WEIGHTS, "weights are +-a for a power of two a, inputs are real"
     weights = graph.constants[node.inputs[1]].data
     signed = signed_weights(weights)
     if isinstance(signed, str):

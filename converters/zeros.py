@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from bnnrt.converters.binarize import REPACKED
 from bnnrt.converters.chains import find_chain
 from bnnrt.graph import Graph, Node
-from bnnrt.ops import BinaryConv, BinaryDense, Domain, Sign
+from bnnrt.ops import BinaryConv, BinaryDense, Sign
 
 __all__ = ["reachable_zeros", "ternary_layers"]
 
@@ -41,14 +42,14 @@ def ternary_layers(graph: Graph, signs: Collection[str]) -> frozenset[str]:
     )
 
 
-def _signs_behind(graph: Graph, producers: Mapping[str, Node], bits: str) -> Iterator[str]:
-    """Names of the signs from which ``bits`` come through operators that keep bits bits."""
-    node = producers.get(bits)
+def _signs_behind(graph: Graph, producers: Mapping[str, Node], tensor: str) -> Iterator[str]:
+    """Names of the signs from which the bits ``tensor`` come, moved as bits or, in between, in float32."""
+    node = producers.get(tensor)
     if node is None:
         return
-    if isinstance(node.op, Sign):
+    if isinstance(node.op, Sign) and not node.name.endswith(REPACKED):
         yield node.name
         return
     for source in node.inputs:
-        if graph.types[source].domain is Domain.BIT and source not in graph.constants:
+        if source not in graph.constants:
             yield from _signs_behind(graph, producers, source)

@@ -199,7 +199,8 @@ def scored(*steps: ops.Op) -> Graph:
         ([ops.Relu(), ops.ArgMax(), ops.Reshape(()), ops.ToInt64()], "t0"),
         ([ops.Relu(), ops.ArgMax(), ops.ToFloat()], "t0"),
         ([ops.Relu(), ops.TopK(2, picked=ops.Picked.INDICES), ops.ToInt64()], "t0"),
-        ([ops.Relu(), ops.TopK(2)], "t1"),
+        ([ops.Relu(), ops.TopK(2)], "t0"),
+        ([ops.Relu(), ops.TopK(2, ops.Extreme.LEAST)], None),
         ([ops.Relu(), ops.ArgMax(ops.Extreme.LEAST)], None),
     ],
 )

@@ -144,6 +144,32 @@ def test_ternary_risk_is_followed_through_pooling_and_reshaping():
     assert [row.kind for row in converted(net.model(x))[1].layers] == ["ternary risk"]
 
 
+def test_ternary_risk_is_followed_where_bits_are_moved_as_numbers():
+    for inner, kind in ((32, "ternary risk"), (33, "binary")):
+        net = Net(inner)
+        parts = [net.op("Sign", net.matmul(net.sign("x"), signs(RNG, inner, 4))) for _ in range(2)]
+        x = net.matmul(net.op("Concat", *parts, axis=1), signs(RNG, 8, 5))
+        assert [row.kind for row in converted(net.model(x))[1].layers] == ["binary", "binary", kind]
+
+
+@pytest.mark.parametrize("pads", [(0.0, 1.0), (0.5,)])
+def test_bits_that_are_padded_with_another_number(pads):
+    net = Net(3, 6, 6)
+    x = net.sign("x")
+    for number in pads:
+        x = net.op("Pad", x, net.constant([0, 0, 1, 1, 0, 0, 1, 1], np.int64), net.constant(number))
+    (row,) = converted(net.model(net.conv(x, 3 * signs(RNG, 4, 3, 3, 3))))[1].layers
+    assert row.kind == "float"
+    assert row.why == "its input is bits, padded with another number"
+
+
+def test_large_numbers_are_a_warning_of_their_own():
+    net = Net(8)
+    detached = net.op("Add", net.op("Sub", net.op("Sign", "x"), "x"), "x")
+    y = net.matmul(detached, signs(RNG, 8, 5))
+    assert {w.kind for w in converted(net.model(y))[1].warnings} == {"sign of 0", "sign of large numbers"}
+
+
 def test_the_document_has_the_form_that_the_docs_give():
     _, report = converted(perceptron(RNG.normal(size=(32, 9)), RNG.normal(size=(9, 5))), Options(binarize_weights=True))
     data = report.as_json()
