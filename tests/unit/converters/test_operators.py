@@ -414,7 +414,7 @@ def test_arithmetic_of_a_tensor_with_itself():
 def test_constants_of_full_shape_that_differ_by_channel_only_become_vectors():
     net = Net(3, 4, 4)
     x = net.conv("x", integers(3, 3, 1, 1))
-    model = net.model(net.op("Add", x, net.constant(np.broadcast_to(integers(3, 1, 1), (1, 3, 4, 4)))))
+    model = net.model(net.op("Add", x, net.constant(np.broadcast_to([[[1]], [[-2]], [[3]]], (1, 3, 4, 4)))))
     bundle = check(model, integers(2, 3, 4, 4))
     add = next(n for n in bundle.model.nodes if type(n.op).__name__ == "Arithmetic")
     assert bundle.model.types[add.inputs[1]].shape == (3,)
