@@ -89,6 +89,7 @@ soak: $(VENV)/.installed-dev  ## Classify 200,000 images, one in fifty broken, t
 
 fixtures: $(VENV)/.installed-train  ## Rebuild the exported models that the tests read (installs PyTorch)
 	$(PY) tests/fixtures/build.py
+	$(PY) tests/fixtures/build_residual.py
 
 dist: $(VENV)/.installed-dev  ## Build the sdist, and the wheel from it, into dist/
 	rm -rf build dist *.egg-info

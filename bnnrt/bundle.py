@@ -22,7 +22,7 @@ from safetensors.numpy import save
 
 from bnnrt.errors import BundleError, GraphError
 from bnnrt.files import reason, replace_file
-from bnnrt.graph import STORAGE, Constant, Graph
+from bnnrt.graph import STORAGE, Constant, Graph, class_scores
 from bnnrt.graph_json import MAX_RANK, Value, decode_graph, decode_type, encode_graph, encode_type, parse
 from bnnrt.ops import Domain, Grayscale, TensorType
 from bnnrt.preprocess.pipeline import ImagePipeline
@@ -40,7 +40,13 @@ _LENGTH_BYTES = 8
 # A hash cannot cover itself, so it stands first, at a fixed place, and covers every byte after it.
 _SEAL = re.compile(r'\{"sha256":"([0-9a-f]{64})",')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_STORED_DTYPES = {Domain.BIT: "U32", Domain.UINT8: "U8", Domain.INT32: "I32", Domain.FLOAT32: "F32"}
+_STORED_DTYPES = {
+    Domain.BIT: "U32",
+    Domain.UINT8: "U8",
+    Domain.INT32: "I32",
+    Domain.INT64: "I64",
+    Domain.FLOAT32: "F32",
+}
 # The library declares no types.
 _deserialize: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = safetensors.deserialize
 _DAMAGED = "convert the model again, or copy the bundle again"
@@ -120,8 +126,8 @@ class Bundle:
     ``model`` starts from the ONNX model's own inputs: ``inputs`` has one port for each, in the same order and of the
     same name, and ``outputs`` likewise. ``pixels`` is the same network from one input ``pixels``, uint8 [N, H, W, C],
     with the same outputs; it and ``pipeline`` are there if the model takes images. ``labels`` names the elements of the
-    last axis of the first output. ``binding`` says how ``pixels`` and ``model`` belong together; None where the format
-    did not hold that yet.
+    last axis of the first output, or of what that picks the greatest of. ``binding`` says how ``pixels`` and ``model``
+    belong together; None where the format did not hold that yet.
 
     Raises BundleError if these do not fit each other.
     """
@@ -145,9 +151,9 @@ class Bundle:
         if self.binding is not None and self.pixels is None:
             raise BundleError("pixels are bound to the model's input, and there is no pixel graph")
         if self.labels is not None:
-            shape = self.model.types[self.model.outputs[0]].shape
-            if shape[-1] is not None and len(self.labels) != shape[-1]:
-                raise BundleError(f"{len(self.labels)} labels do not fit the {shape[-1]} elements of the first output")
+            classes = self.model.types[class_scores(self.model) or self.model.outputs[0]].shape[-1]
+            if classes is not None and len(self.labels) != classes:
+                raise BundleError(f"{len(self.labels)} labels do not fit the {classes} elements of the first output")
 
 
 def _check_ports(kind: str, ports: Sequence[Port], types: Mapping[str, TensorType]) -> None:
@@ -194,8 +200,12 @@ def _check_pixels(graph: Graph | None, pipeline: ImagePipeline | None, outputs: 
         raise BundleError("the pixel graph has other outputs than the model")
 
 
-def write(bundle: Bundle, path: str | os.PathLike[str]) -> None:
+def write(bundle: Bundle, path: str | os.PathLike[str], before: Callable[[int], None] = lambda size: None) -> None:
     """Write ``bundle``: the whole file or nothing, and the same bytes for the same bundle.
+
+    Args:
+        before: called with the size in bytes when the file only has to be renamed to ``path``; if it raises, there is
+            no file.
 
     Raises:
         BundleError: no reader would take the bundle: a parameter is NaN, a name is not Unicode, it is too large.
@@ -204,7 +214,7 @@ def write(bundle: Bundle, path: str | os.PathLike[str]) -> None:
     data = _encode(bundle)
     _check_size(len(data))
     _decode(data)
-    replace_file(os.fspath(path), data, "bundle")
+    replace_file(os.fspath(path), data, "bundle", lambda: before(len(data)))
 
 
 def read(path: str | os.PathLike[str]) -> Bundle:

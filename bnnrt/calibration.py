@@ -18,9 +18,10 @@ import numpy.typing as npt
 
 from bnnrt.backends.base import Backend
 from bnnrt.executor import Executor
+from bnnrt.graph import Graph
 from bnnrt.input_thresholds import InputThresholds
 from bnnrt.plan import make_plan
-from bnnrt.session import PIXELS, ends_in_softmax
+from bnnrt.session import PIXELS, ends_in_softmax, scoring
 
 __all__ = ["MIN_IMAGES", "Calibrated", "Score", "calibrate", "chosen_for_tuning", "search"]
 
@@ -132,13 +133,19 @@ class _Network:
         self._thresholds = thresholds
         self._pixels = pixels
         self._classes = classes
-        graph = thresholds.pixel_graph(thresholds.levels)
+        graph = self._graph(thresholds.levels)
         self._gives_scores = ends_in_softmax(graph)
         self._batch = graph.inputs[PIXELS].shape[0] or min(_BATCH, len(pixels))
 
+    def _graph(self, levels: Levels) -> Graph:
+        """From pixels to the scores of the classes."""
+        graph = scoring(self._thresholds.pixel_graph(levels))
+        assert graph is not None  # calibrate
+        return graph
+
     def losses(self, levels: Levels, images: Array, limit: float = inf) -> tuple[float, int, int]:
         """Sum of the losses, correct answers and number of ``images``, given by index; ends early beyond the limit."""
-        graph = self._thresholds.pixel_graph(levels)
+        graph = self._graph(levels)
         executor = Executor(self._backend, make_plan(graph, self._backend.info, self._batch))
         whole = np.zeros((self._batch, *self._pixels.shape[1:]), dtype=np.uint8)
         total, right, done = 0.0, 0, 0
@@ -182,6 +189,8 @@ def calibrate(
     tried: Callable[[int, float], None] = lambda n, best: None,
 ) -> Calibrated:
     """Search the levels with the lowest mean cross-entropy on the images that are for ``tuning``.
+
+    The network has to give scores of classes (:func:`bnnrt.session.scoring`).
 
     Args:
         pixels: uint8 [N, H, W, C], as the bundle's pipeline makes them.

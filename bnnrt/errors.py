@@ -17,6 +17,11 @@ __all__ = [
 ]
 
 
+def printable(text: str) -> str:
+    """``text`` with control characters and their like as escapes: names in files may hold what steers a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class BnnrtError(Exception):
     """Base of all bnnrt errors.
 
@@ -25,7 +30,7 @@ class BnnrtError(Exception):
     """
 
     def __init__(self, what: str, where: str = "", fix: str = "") -> None:
-        self.what, self.where, self.fix = (" ".join(part.split()) for part in (what, where, fix))
+        self.what, self.where, self.fix = (printable(" ".join(part.split())) for part in (what, where, fix))
         text = self.what
         if self.where:
             text += f" ({self.where})"

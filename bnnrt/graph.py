@@ -16,14 +16,15 @@ import numpy.typing as npt
 
 from bnnrt import packing
 from bnnrt.errors import GraphError
-from bnnrt.ops import Domain, Op, TensorType
+from bnnrt.ops import ArgMax, Domain, Extreme, Op, Reshape, TensorType, ToFloat, ToInt64, TopK
 
-__all__ = ["STORAGE", "Constant", "Graph", "Node", "Pass"]
+__all__ = ["STORAGE", "Constant", "Graph", "Node", "Pass", "class_scores"]
 
 STORAGE: Mapping[Domain, np.dtype[Any]] = {
     Domain.BIT: np.dtype(np.uint32),
     Domain.UINT8: np.dtype(np.uint8),
     Domain.INT32: np.dtype(np.int32),
+    Domain.INT64: np.dtype(np.int64),
     Domain.FLOAT32: np.dtype(np.float32),
 }
 """How each domain is stored: bits as words packed along the last axis."""
@@ -75,7 +76,7 @@ class Constant:
 
     @classmethod
     def of(cls, values: npt.NDArray[Any]) -> Constant:
-        """A float32, int32 or uint8 constant."""
+        """A float32, int32, int64 or uint8 constant."""
         for domain, dtype in STORAGE.items():
             if values.dtype == dtype and domain is not Domain.BIT:
                 return cls(TensorType(values.shape, domain), np.ascontiguousarray(values))
@@ -125,8 +126,12 @@ class Graph:
             ]
             if variable:
                 raise GraphError(f"{type(node.op).__name__}: input {variable[0]} is no constant", node.name)
+            given = [types[name] for name in node.inputs]
             try:
-                found = node.op.infer([types[name] for name in node.inputs])
+                found = node.op.infer(given)
+                node.op.check_constants(
+                    given, [self.constants[n].data if n in self.constants else None for n in node.inputs]
+                )
             except GraphError as e:
                 raise GraphError(e.what, e.where or node.name, e.fix) from None
             if node.inputs and all(name in self.constants for name in node.inputs):
@@ -171,6 +176,20 @@ class Graph:
             outputs=self.outputs,
             constants={name: c for name, c in everything.items() if name in needed},
         )
+
+
+def class_scores(graph: Graph) -> str | None:
+    """The tensor whose last axis has a score for each class: the first output, or what its classes are picked from.
+
+    A network may end in ArgMax or TopK, whose values are in another order. None where it takes the least of something.
+    """
+    name, producers = graph.outputs[0], graph.producers()
+    while isinstance(producers[name].op if name in producers else None, (Reshape, ToFloat, ToInt64)):
+        name = producers[name].inputs[0]
+    op = producers[name].op if name in producers else None
+    if isinstance(op, (ArgMax, TopK)):
+        return producers[name].inputs[0] if op.extreme is Extreme.GREATEST else None
+    return graph.outputs[0]
 
 
 class Pass(Protocol):

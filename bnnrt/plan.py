@@ -76,12 +76,15 @@ class Plan:
 
 
 def _chain(graph: Graph, readers: Mapping[str, list[Node]], first: Node, length: int) -> tuple[Node, ...] | None:
-    """``length`` nodes from ``first`` on, each the only reader of the one before, or None."""
+    """``length`` nodes from ``first`` on, each the only reader of the one before, as its first operand, or None."""
     chain = [first]
     while len(chain) < length:
         tensor = chain[-1].outputs[0]
         following = readers.get(tensor, [])
-        if len(following) != 1 or tensor in graph.outputs or following[0].inputs[0] != tensor:
+        if len(following) != 1 or tensor in graph.outputs:
+            return None
+        first_operand, *others = following[0].inputs
+        if first_operand != tensor or tensor in others:
             return None
         chain.append(following[0])
     return tuple(chain)

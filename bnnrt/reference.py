@@ -15,6 +15,7 @@ import numpy.typing as npt
 from bnnrt.errors import InputError
 from bnnrt.graph import Graph
 from bnnrt.ops import (
+    ArgMax,
     Arithmetic,
     ArithmeticKind,
     AveragePool,
@@ -28,11 +29,15 @@ from bnnrt.ops import (
     Conv,
     Dense,
     Domain,
+    Extreme,
+    Gather,
     Grayscale,
     LocalBinaryPattern,
+    LogSoftmax,
     MaxPool,
     Op,
     Pad,
+    Picked,
     PRelu,
     Relu,
     Reshape,
@@ -41,12 +46,15 @@ from bnnrt.ops import (
     SignOfZero,
     Softmax,
     Threshold,
+    Ties,
     ToFloat,
+    ToInt64,
+    TopK,
     Transpose,
     Window,
 )
 
-__all__ = ["exponential", "pointwise", "run"]
+__all__ = ["exponential", "logarithm", "pointwise", "run"]
 
 Array = npt.NDArray[Any]
 
@@ -110,6 +118,32 @@ def exponential(x: Array) -> Array:
     return result
 
 
+# log(1 + x) for 1 + x from sqrt(1/2) to sqrt(2) is x - x * x / 2 + x**3 * p(x), where p has these coefficients.
+_LOG = (
+    *(7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1),
+    *(2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
+)
+_SQRT_HALF = np.float32(0.70710678)
+
+
+def logarithm(x: Array) -> Array:
+    """log of float32 numbers from 1 on, off by less than 2 ulp; infinity and NaN stay.
+
+    x = 2**n (1 + r), and log(x) = n ln(2) + log(1 + r).
+    """
+    finite = np.isfinite(x)
+    fraction, n = np.frexp(np.where(finite, x, np.float32(1)))  # fraction from 1/2 to 1
+    small = fraction < _SQRT_HALF
+    r = np.where(small, fraction + fraction, fraction) - np.float32(1)
+    n = (n - small).astype(np.float32)
+    p: Array = np.full_like(r, _LOG[0])
+    for coefficient in _LOG[1:]:
+        p = p * r + np.float32(coefficient)
+    square = r * r
+    y = p * r * square + n * _LN2_LOW - np.float32(0.5) * square
+    return np.where(finite, r + y + n * _LN2_HIGH, x)
+
+
 def _plus_minus(bits: Array) -> Array:
     return np.where(bits, np.float32(1), np.float32(-1))
 
@@ -163,7 +197,17 @@ def _dense(x: Array, weights: Array) -> Array:
 
 
 def _binary_conv(op: BinaryConv, x: Array, weights: Array) -> Array:
-    return _conv(x.astype(np.int32), weights.astype(np.int32), op.window, op.groups, op.pad_value)
+    """Integers, which no order of adding rounds: a product of matrices for each tap and group."""
+    rows, kernels = x.astype(np.float64), weights.astype(np.float64)
+    outputs, inputs = len(weights) // op.groups, weights.shape[3]
+    total = np.zeros((len(x), *op.window.output_size(x.shape[1], x.shape[2]), len(weights)))
+    for index, tap in enumerate(_taps(rows, op.window, op.pad_value)):
+        row, column = divmod(index, op.window.kernel[1])
+        for group in range(op.groups):
+            made = slice(group * outputs, (group + 1) * outputs)
+            seen = tap[..., group * inputs : (group + 1) * inputs]
+            total[..., made] += np.tensordot(seen, kernels[made, row, column], axes=(3, 1))
+    return total.astype(np.int32)
 
 
 def _binary_dense(op: BinaryDense, x: Array, weights: Array) -> Array:
@@ -252,27 +296,49 @@ def _sigmoid(op: Sigmoid, x: Array) -> Array:
     return result
 
 
-def _softmax(op: Softmax, x: Array) -> Array:
+def _powers(x: Array) -> tuple[Array, Array, Array]:
+    """What is left of each row when its greatest element is subtracted, exp of that, and the sum of those."""
     greatest = np.full(x.shape[:-1], -np.inf, dtype=x.dtype)
     for channel in range(x.shape[-1]):
         greatest = np.where(x[..., channel] > greatest, x[..., channel], greatest)
-    powers = exponential(x - greatest[..., None])
+    below: Array = x - greatest[..., None]
+    powers = exponential(below)
     total = np.zeros(x.shape[:-1], dtype=x.dtype)
     for channel in range(x.shape[-1]):
         total = total + powers[..., channel]
-    result: Array = powers / total[..., None]
+    return below, powers, total[..., None]
+
+
+def _softmax(op: Softmax, x: Array) -> Array:
+    _, powers, total = _powers(x)
+    result: Array = powers / total
     return result
 
 
+def _log_softmax(op: LogSoftmax, x: Array) -> Array:
+    below, _, total = _powers(x)
+    result: Array = below - logarithm(total)
+    return result
+
+
+def _greater(a: Array, b: Array) -> Array:
+    return np.where((a > b) | np.isnan(a), a, b)
+
+
+def _less(a: Array, b: Array) -> Array:
+    return np.where((a < b) | np.isnan(a), a, b)
+
+
 def _arithmetic(op: Arithmetic, a: Array, b: Array) -> Array:
-    function = {
+    functions: dict[ArithmeticKind, Callable[..., Array]] = {
         ArithmeticKind.ADD: np.add,
         ArithmeticKind.SUB: np.subtract,
         ArithmeticKind.MUL: np.multiply,
         ArithmeticKind.DIV: np.divide,
-    }[op.kind]
-    result: Array = function(a, b)
-    return result
+        ArithmeticKind.MAX: _greater,
+        ArithmeticKind.MIN: _less,
+    }
+    return functions[op.kind](a, b)
 
 
 def _pad(op: Pad, x: Array) -> Array:
@@ -295,7 +361,37 @@ def _reshape(op: Reshape, x: Array) -> Array:
     return x.reshape(len(x), *op.shape)
 
 
+def _gather(op: Gather, x: Array, indices: Array) -> Array:
+    return np.take(x, indices, axis=op.axis)
+
+
+def _to_int64(op: ToInt64, x: Array) -> Array:
+    return x.astype(np.int64)
+
+
+def _arg_max(op: ArgMax, x: Array) -> Array:
+    found = np.zeros(x.shape[:-1], dtype=np.int32)
+    best = x[..., 0]
+    for channel in range(1, x.shape[-1]):
+        value = x[..., channel]
+        better = value > best if op.extreme is Extreme.GREATEST else value < best
+        if op.ties is Ties.LAST:
+            better |= value == best
+        found, best = np.where(better, np.int32(channel), found), np.where(better, value, best)
+    return found[..., None]
+
+
+def _top_k(op: TopK, x: Array) -> Array:
+    # By whether it is NaN, then by value; this sort is stable, so equal elements stay in order.
+    keys = (-x, ~np.isnan(x)) if op.extreme is Extreme.GREATEST else (x, np.isnan(x))
+    order = np.lexsort(keys, axis=-1)[..., : op.k]
+    if op.picked is Picked.INDICES:
+        return order.astype(np.int32)
+    return np.take_along_axis(x, order, axis=-1)
+
+
 _FUNCTIONS: dict[type[Op], Callable[..., Array]] = {
+    ArgMax: _arg_max,
     Arithmetic: _arithmetic,
     AveragePool: _average_pool,
     BinaryConv: _binary_conv,
@@ -307,8 +403,10 @@ _FUNCTIONS: dict[type[Op], Callable[..., Array]] = {
     Concat: _concat,
     Conv: _real_conv,
     Dense: _real_dense,
+    Gather: _gather,
     Grayscale: _grayscale,
     LocalBinaryPattern: _local_binary_pattern,
+    LogSoftmax: _log_softmax,
     MaxPool: _max_pool,
     PRelu: _prelu,
     Pad: _pad,
@@ -319,5 +417,7 @@ _FUNCTIONS: dict[type[Op], Callable[..., Array]] = {
     Softmax: _softmax,
     Threshold: _threshold,
     ToFloat: _to_float,
+    ToInt64: _to_int64,
+    TopK: _top_k,
     Transpose: _transpose,
 }

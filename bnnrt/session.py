@@ -27,7 +27,7 @@ from bnnrt.backends.base import DeviceInfo
 from bnnrt.bundle import Bundle, Port
 from bnnrt.errors import BackendError, BundleError, ImageError, InputError
 from bnnrt.executor import Executor, Feed, KernelTiming
-from bnnrt.graph import STORAGE, Graph
+from bnnrt.graph import STORAGE, Graph, class_scores
 from bnnrt.ops import Reshape, Softmax, TensorType
 from bnnrt.plan import Plan, make_plan
 from bnnrt.preprocess.images import ImageSource
@@ -43,6 +43,7 @@ __all__ = [
     "class_names",
     "ends_in_softmax",
     "load_bundle",
+    "scoring",
 ]
 
 Array = npt.NDArray[Any]
@@ -115,18 +116,26 @@ def class_names(bundle: Bundle) -> tuple[str, ...]:
     """Names of the classes; numbers where the model has none."""
     if bundle.labels is not None:
         return bundle.labels
-    output = bundle.model.types[bundle.model.outputs[0]]
+    output = bundle.model.types[class_scores(bundle.model) or bundle.model.outputs[0]]
     return tuple(str(index) for index in range(prod(output.with_batch(1)[1:])))
 
 
 def ends_in_softmax(graph: Graph) -> bool:
-    """Whether the first output already holds the scores of the classes."""
+    """Whether the scores of the classes are shares of 1 already."""
     producers = graph.producers()
-    node = producers.get(graph.outputs[0])
+    node = producers.get(class_scores(graph) or "")
     while node is not None and isinstance(node.op, Reshape):
         node = producers.get(node.inputs[0])
     # A softmax over a part of the classes is no score of all of them.
     return node is not None and isinstance(node.op, Softmax) and len(graph.types[node.outputs[0]].shape) == 2
+
+
+def scoring(graph: Graph | None) -> Graph | None:
+    """``graph``, or where it ends in the classes themselves, its part up to their scores; None if it has none."""
+    scores = None if graph is None else class_scores(graph)
+    if graph is None or scores is None or scores == graph.outputs[0]:
+        return graph if scores is not None else None
+    return Graph(graph.inputs, graph.nodes, (scores,), graph.constants).rebuilt(graph.nodes)
 
 
 class InferenceSession:
@@ -148,7 +157,8 @@ class InferenceSession:
         self._variants = variants
         self._labels = class_names(self._bundle)
         self._gives_scores = ends_in_softmax(self._bundle.model)
-        self._executors: OrderedDict[tuple[bool, int], Executor] = OrderedDict()
+        self._scoring = scoring(self._bundle.pixels)
+        self._executors: OrderedDict[tuple[int, int], Executor] = OrderedDict()
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._closed = False
@@ -248,6 +258,8 @@ class InferenceSession:
         """
         if self._bundle.pixels is None or self._bundle.pipeline is None:
             raise InputError("the network does not take images", self._bundle.provenance.source, "use run()")
+        if self._scoring is None:
+            raise InputError("the network gives no scores of classes", self._bundle.provenance.source, "use run()")
         fixed = self._bundle.pixels.inputs[PIXELS].shape[0]
         batch = fixed if fixed is not None else max(1, batch)
         waiting: list[tuple[SourceT, Array | ImageError]] = []
@@ -278,9 +290,9 @@ class InferenceSession:
             yield source, pair if isinstance(pair, ImageError) else self._classification(next(remaining))
 
     def _run_pixels(self, pixels: Array) -> Array:
-        """First output of a batch uint8 [N, H, W, C], N > 0."""
+        """The scores of a batch uint8 [N, H, W, C], N > 0."""
         self._check_open()
-        graph = self._bundle.pixels
+        graph = self._scoring
         assert graph is not None  # classify_each
         with self._lock:
             self._check_open()
@@ -365,7 +377,7 @@ class InferenceSession:
             raise InputError("the session was opened in another process", fix=fix)
 
     def _executor(self, graph: Graph, batch: int) -> Executor:
-        key = (graph is self._bundle.pixels, batch)
+        key = (id(graph), batch)  # graphs of the session itself, which live as long
         found = self._executors.get(key)
         if found is None:
             plan = make_plan(graph, self.device, batch, self._variants)

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from bnnrt.converters.chains import signs
 from bnnrt.converters.draft import Draft, rewrite
+from bnnrt.converters.levels import levels_behind, operand_orders
 from bnnrt.graph import Graph, Node
-from bnnrt.ops import (
-    Arithmetic,
-    BitPool,
-    Clip,
-    Domain,
-    MaxPool,
-    PRelu,
-    Relu,
-    Reshape,
-    Sigmoid,
-    Sign,
-    ToFloat,
-    Transpose,
-)
+from bnnrt.ops import Arithmetic, ArithmeticKind, BitPool, Domain, Gather, MaxPool, Reshape, Sign, ToFloat, Transpose
 
 __all__ = ["KeepBits"]
 
 
 class KeepBits:
     """MaxPool and Reshape of bits in float32 become the same of the bits, and sign of them the bits themselves.
+
+    So it is too where the bits stand for other numbers than +-1 there, 0 and 1 for example.
 
     Reshape and Transpose commute with element-wise operators: Reshape goes behind them, Transpose, which bits do not
     have, before them.
@@ -36,7 +27,9 @@ class KeepBits:
             graph,
             _pool_of_bits,
             _reshape_of_bits,
+            _gather_of_bits,
             _sign_of_bits,
+            _float_of_negated_bits,
             _sign_of_reshape,
             _pointwise_of_reshape,
             _reshape_of_reshape,
@@ -50,32 +43,59 @@ def _is_output(draft: Draft, node: Node) -> bool:
 
 
 def _pool_of_bits(draft: Draft, node: Node) -> bool:
-    """The maximum of +-1 is the OR of bits."""
-    bits = draft.bits_behind(node.inputs[0]) if isinstance(node.op, MaxPool) else None
-    if bits is None or not isinstance(node.op, MaxPool):
+    """The maximum of +-1 is the OR of bits; that of numbers of which bit 1 stands for the lesser, the AND."""
+    levels = levels_behind(draft, node.inputs[0]) if isinstance(node.op, MaxPool) else None
+    if levels is None or not isinstance(node.op, MaxPool):
         return False
-    channels = draft.types[bits].channels
-    minimum = draft.constant(f"{node.name}/minimum", np.zeros(channels, dtype=np.bool_))
-    pooled = draft.emit(node.name, BitPool(node.op.window), bits, minimum)
-    draft.emit(f"{node.name}/float", ToFloat(), pooled, output=node.outputs[0])
+    if levels.low == levels.high or np.isnan([levels.low, levels.high]).any():
+        return False
+    falling = np.full(draft.types[levels.bits].channels, levels.low > levels.high)
+    minimum = draft.constant(f"{node.name}/minimum", falling)
+    pooled = draft.emit(node.name, BitPool(node.op.window), levels.bits, minimum)
+    levels.emit(draft, node.name, pooled, node.outputs[0])
     return True
 
 
 def _reshape_of_bits(draft: Draft, node: Node) -> bool:
     """Accumulators are left alone: their chain to the next sign must start at the layer itself."""
-    bits = draft.bits_behind(node.inputs[0]) if isinstance(node.op, Reshape) else None
-    if bits is None:
+    levels = levels_behind(draft, node.inputs[0]) if isinstance(node.op, Reshape) else None
+    if levels is None:
         return False
-    shaped = draft.emit(node.name, node.op, bits)
-    draft.emit(f"{node.name}/float", ToFloat(), shaped, output=node.outputs[0])
+    shaped = draft.emit(node.name, node.op, levels.bits)
+    levels.emit(draft, node.name, shaped, node.outputs[0])
+    return True
+
+
+def _gather_of_bits(draft: Draft, node: Node) -> bool:
+    levels = levels_behind(draft, node.inputs[0]) if isinstance(node.op, Gather) else None
+    if levels is None:
+        return False
+    picked = draft.emit(node.name, node.op, levels.bits, node.inputs[1])
+    levels.emit(draft, node.name, picked, node.outputs[0])
     return True
 
 
 def _sign_of_bits(draft: Draft, node: Node) -> bool:
-    bits = draft.bits_behind(node.inputs[0]) if isinstance(node.op, Sign) else None
-    if bits is None or _is_output(draft, node):
+    levels = levels_behind(draft, node.inputs[0]) if isinstance(node.op, Sign) else None
+    if levels is None or not isinstance(node.op, Sign) or _is_output(draft, node):
         return False
-    draft.alias(node.outputs[0], bits)
+    if signs(np.array([levels.low, levels.high]), node.op).tolist() != [False, True]:
+        return False
+    draft.alias(node.outputs[0], levels.bits)
+    return True
+
+
+def _float_of_negated_bits(draft: Draft, node: Node) -> bool:
+    """The sign of numbers of which bit 1 stands for the negative one, as +-1."""
+    sign = draft.producer(node.inputs[0]) if isinstance(node.op, ToFloat) else None
+    if sign is None or not isinstance(sign.op, Sign):
+        return False
+    levels = levels_behind(draft, sign.inputs[0])
+    if levels is None or signs(np.array([levels.low, levels.high]), sign.op).tolist() != [True, False]:
+        return False
+    bits = draft.emit(node.name, ToFloat(), levels.bits)
+    minus_one = draft.constant(f"{sign.name}/minus_one", np.full(1, -1, dtype=np.float32))
+    draft.emit(sign.name, Arithmetic(ArithmeticKind.MUL), bits, minus_one, output=node.outputs[0])
     return True
 
 
@@ -90,7 +110,7 @@ def _sign_of_reshape(draft: Draft, node: Node) -> bool:
 
 def _pointwise_of_reshape(draft: Draft, node: Node) -> bool:
     """An operator of Reshape(x), perhaps with a constant, which repeats itself with the channels of x."""
-    for index, operand in _pointwise(draft, node):
+    for index, operand in operand_orders(draft, node):
         source = draft.producer(node.inputs[index])
         if source is None or not isinstance(source.op, Reshape):
             continue
@@ -110,15 +130,6 @@ def _pointwise_of_reshape(draft: Draft, node: Node) -> bool:
         draft.emit(source.name, source.op, result, output=node.outputs[0])
         return True
     return False
-
-
-def _pointwise(draft: Draft, node: Node) -> list[tuple[int, str | None]]:
-    """Of an operator that treats elements alike: which input is computed, and the constant beside it, if any."""
-    if isinstance(node.op, (Relu, Clip, Sigmoid)):
-        return [(0, None)]
-    if isinstance(node.op, (Arithmetic, PRelu)):
-        return [(i, node.inputs[1 - i]) for i in (0, 1) if draft.value(node.inputs[1 - i]) is not None]
-    return []
 
 
 def _operands(index: int, x: str, constant: str | None) -> tuple[str, ...]:
@@ -163,7 +174,7 @@ def _transpose_of_elementwise(draft: Draft, node: Node) -> bool:
         bits = draft.emit(sign.name, sign.op, moved)
         draft.emit(source.name, source.op, bits, output=node.outputs[0])
         return True
-    for index, operand in _pointwise(draft, source):
+    for index, operand in operand_orders(draft, source):
         constant = None if operand is None else draft.value(operand)
         if constant is None or constant.size == 1:
             moved = draft.emit(node.name, node.op, source.inputs[index])

@@ -10,11 +10,17 @@ import logging
 
 import onnx
 import onnx_ir as ir
+from onnx import defs
 from onnx_ir.passes import common
 from onnxscript import optimizer
 
+from bnnrt.converters.check import versions
 from bnnrt.converters.dequantize import fold_dequantized
+from bnnrt.converters.expansion import drop_expansions
+from bnnrt.converters.external import nodes
+from bnnrt.converters.onnx_node import STANDARD_DOMAINS, OnnxNode
 from bnnrt.converters.qonnx import lower_quantizers
+from bnnrt.converters.xnor import lower_xnor
 from bnnrt.errors import ConversionError
 
 __all__ = ["clean"]
@@ -30,6 +36,8 @@ def clean(proto: onnx.ModelProto) -> ir.Model:
 
     Raises ConversionError if the file's graph is inconsistent.
     """
+    for function in proto.functions:
+        _adopt_version(function, versions(proto.opset_import, "model"))
     # The libraries log what they skip (unknown domains, for one); the importer says what matters of it.
     for name in ("onnx_ir", "onnxscript"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -42,7 +50,9 @@ def clean(proto: onnx.ModelProto) -> ir.Model:
             common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
             common.TopologicalSortPass(),
         )
+        _check_inputs(model)
         fold_dequantized(model)
+        lower_xnor(model)
         lower_quantizers(model)
         optimizer.fold_constants(
             model,
@@ -57,9 +67,53 @@ def clean(proto: onnx.ModelProto) -> ir.Model:
             common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True),
             common.RemoveUnusedNodesPass(),
         )
+        drop_expansions(model)
+    except ConversionError:
+        raise
     except Exception as e:  # the libraries raise whatever a malformed graph makes them stumble over
-        raise ConversionError(f"the model's graph is inconsistent: {_innermost(e)}") from None
+        raise ConversionError(
+            f"the model's graph is inconsistent: {_innermost(e)}", fix="export the model again"
+        ) from None
     return model
+
+
+def _adopt_version(function: onnx.FunctionProto, imports: dict[str, int]) -> None:
+    """Let a function, in place, use the model's version of the ONNX operators, which inlining asks for.
+
+    Raises ConversionError if one of its operators is not the same in both.
+    """
+    wanted = imports.get("", 0)
+    for entry in function.opset_import:
+        if entry.domain or entry.version == wanted:
+            continue
+        body = onnx.ModelProto(functions=[function])
+        for node in nodes(body):
+            known = [defs.has(node.op_type, version, "") for version in (entry.version, wanted)]
+            if node.domain or not any(known):
+                continue
+            since = [
+                defs.get_schema(node.op_type, version, "").since_version if has else 0
+                for version, has in zip((entry.version, wanted), known, strict=True)
+            ]
+            if since[0] != since[1]:
+                raise ConversionError(
+                    f"{node.op_type}: function {function.name} uses version {entry.version} of the ONNX operators and "
+                    f"the model version {wanted}, in which this one differs",
+                    f"node {node.name or ', '.join(node.output)}",
+                    "export both for one version",
+                )
+        entry.version = wanted
+
+
+def _check_inputs(model: ir.Model) -> None:
+    """Raises ConversionError for a node that lacks an input, as after inlining a function that was called without."""
+    version = model.opset_imports.get("", 0)
+    for node in model.graph:
+        if node.domain in STANDARD_DOMAINS and defs.has(node.op_type, version, ""):
+            needed = defs.get_schema(node.op_type, version, "").min_input
+            given = [*node.inputs[:needed], *[None] * (needed - len(node.inputs))]
+            if None in given:
+                raise OnnxNode(node, node.name or "").error(f"input {given.index(None)} is missing")
 
 
 def _run(model: ir.Model, *passes: ir.passes.InPlacePass) -> None:

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bnnrt import bundle as bundles
 from bnnrt.bundle import Bundle
 from bnnrt.cli.options import JsonOption, ThresholdsOption
 from bnnrt.cli.output import check_bundle_output, console, print_json, table
-from bnnrt.converters.convert import Options, convert, parse_labels
+from bnnrt.converters.convert import STEPS, Options, convert, parse_labels
+from bnnrt.converters.options import BatchOption, ShapeOption
 from bnnrt.converters.report import LayerRow, Report
-from bnnrt.errors import ConversionError, InputError
+from bnnrt.converters.sizes import parse_shapes
+from bnnrt.errors import ConversionError, InputError, printable
 from bnnrt.preprocess.schemes import Scheme, chosen
 
 __all__ = ["load_graphs", "register"]
+
+LONGEST_NAME = 60
 
 HELP = """Convert a trained ONNX model to a bundle.
 
@@ -60,6 +68,15 @@ def convert_command(
         typer.Option(help="How pixels become the planes of +1 and -1 that the model takes. Default: it takes numbers."),
     ] = None,
     thresholds: ThresholdsOption = None,
+    batch: BatchOption = None,
+    shape: ShapeOption = None,
+    binarize_weights: Annotated[
+        bool,
+        typer.Option(
+            "--binarize-weights",
+            help="Take the sign of real weights where a layer's input is +1 and -1. This changes the network.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     check_bundle_output(output, model, "the model")
@@ -71,17 +88,53 @@ def convert_command(
         pixel_scale=pixel_scale,
         pixel_offset=pixel_offset,
         input_binarization=chosen(input_binarization, thresholds),
+        batch=batch,
+        shapes=parse_shapes(shape or []),
+        binarize_weights=binarize_weights,
     )
-    # rich shows a spinner only where stderr is a terminal.
-    with Console(stderr=True, markup=False).status(f"converting {model.name}") as status:
-        bundle, report = convert(model, options, lambda step: status.update(f"{model.name}: {step}"))
-        status.update(f"writing {output.name}")
-        bundles.write(bundle, output)
-    size = output.stat().st_size
-    if as_json:
-        print_json({"bundle": str(output), "bytes": size, **report.as_json()})
-    else:
-        _print(report, output, size)
+    with _progress(model, quiet=as_json) as advance:
+        bundle, report = convert(model, options, advance)
+        advance(f"writing {output.name}")
+
+        def tell(size: int) -> None:
+            """Print the report, and only then let the bundle be there: a failure leaves neither."""
+            advance("")
+            if as_json:
+                print_json({**report.as_json(), "bundle": str(output), "bytes": size})
+            else:
+                _print(report, output, size)
+            sys.stdout.flush()
+
+        bundles.write(bundle, output, tell)
+
+
+@contextlib.contextmanager
+def _progress(model: Path, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A progress bar on stderr, where that is a terminal. What it gives takes the next step; the last one is ""."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda step: None
+        return
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True, markup=False), transient=True) as progress:
+        # One step more than convert has: writing.
+        name = printable(model.name)
+        task = progress.add_task(name, total=len(STEPS) + 1)
+        started = False
+
+        def advance(step: str) -> None:
+            nonlocal started
+            # Every step is shown, however short.
+            progress.update(task, advance=int(started), description=": ".join(filter(None, (name, step))), refresh=True)
+            started = True
+            if not step:
+                progress.stop()
+
+        yield advance
 
 
 def _check_number(name: str, number: float | None) -> None:
@@ -108,13 +161,14 @@ def _print(report: Report, output: Path, size: int) -> None:
     numbers = ("bytes before", "after", "multiply-adds")
     rows = table(None, "layer", "operator", "runs as", *numbers, "why", right=numbers)
     for layer in report.layers:
-        rows.add_row(layer.name, layer.operator, layer.kind, *_numbers(layer), layer.why)
+        rows.add_row(_short_name(layer.name), layer.operator, layer.kind, *_numbers(layer), layer.why)
     rows.add_section()
     rows.add_row("total", "", "", *_numbers(report), "")
     out = console()
     out.print(rows)
-    for warning in report.warnings:
-        out.print(f"warning: {warning}", markup=False, soft_wrap=True)
+    for kind, notices in (("note", report.notes), ("warning", report.warnings)):
+        for notice in notices:
+            out.print(f"{kind}: {notice}", markup=False, soft_wrap=True)
     out.print(f"{output}: {size:,} bytes", markup=False, soft_wrap=True)
 
 
@@ -125,6 +179,11 @@ def _numbers(source: LayerRow | Report) -> tuple[str, str, str]:
     kinds = (("bit_operations", "bit"), ("float_operations", "float"))
     operations = [f"{_short(number(column))} {kind}" for column, kind in kinds if number(column)]
     return f"{number('bytes_before'):,}", f"{number('bytes_after'):,}", "\n".join(operations)
+
+
+def _short_name(name: str) -> str:
+    """A name that fits a table; --json has the whole."""
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME // 2]}…{name[-LONGEST_NAME // 2 + 1 :]}"
 
 
 def _short(count: int) -> str:

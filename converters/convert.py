@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -16,25 +16,32 @@ from bnnrt.converters.binarize import Binarize
 from bnnrt.converters.bits import KeepBits
 from bnnrt.converters.cleanup import clean
 from bnnrt.converters.importer import Imported, import_graph
+from bnnrt.converters.latent import SignWeights, latent_weights
+from bnnrt.converters.limits import reachable_limits
 from bnnrt.converters.load import Source, load
 from bnnrt.converters.padding import MergeZeroPads
 from bnnrt.converters.pixels import PixelInput, binarized_input, pixel_input, refuse_constant_planes
 from bnnrt.converters.report import Report, make_report
 from bnnrt.converters.signs import recognise
+from bnnrt.converters.sizes import Shapes, fix_sizes
 from bnnrt.converters.thresholds import FoldThresholds
-from bnnrt.converters.zeros import reachable_zeros
+from bnnrt.converters.zeros import reachable_zeros, ternary_layers
 from bnnrt.errors import ConversionError
-from bnnrt.graph import Graph, Pass
+from bnnrt.graph import Graph, Pass, class_scores
 from bnnrt.ops import Domain
 from bnnrt.preprocess.pipeline import ImagePipeline
 from bnnrt.preprocess.schemes import InputBinarization
 
 __all__ = ["Options", "convert", "parse_labels", "pixel_binding"]
 
-BINARIZING: tuple[Pass, ...] = (KeepBits(), MergeZeroPads(), Binarize())
+PREPARING: tuple[Pass, ...] = (KeepBits(), MergeZeroPads())
+BINARIZING: tuple[Pass, ...] = (*PREPARING, Binarize())
 FOLDING: tuple[Pass, ...] = (FoldThresholds(), KeepBits())
 
-DTYPES = {Domain.FLOAT32: "float32", Domain.UINT8: "uint8"}
+CHANGES_WEIGHTS = "--binarize-weights"
+"""Stands in a bundle's provenance where its function is not the file's."""
+
+DTYPES = {Domain.FLOAT32: "float32", Domain.UINT8: "uint8", Domain.INT32: "int32", Domain.INT64: "int64"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,9 @@ class Options:
 
     ``pixel_scale`` and ``pixel_offset``: what an image's pixels, 0 to 255, are multiplied with and then added to before
     they enter the network; without them they enter as they are. ``input_binarization``: how they become the planes of
-    +1 and -1 that the model takes; None where it takes numbers.
+    +1 and -1 that the model takes; None where it takes numbers. ``batch`` and ``shapes``: sizes that the model leaves
+    free (:func:`fix_sizes`); ``batch`` also replaces one that it fixes. ``binarize_weights``: take the signs of weights
+    that are real where a layer's input is +1 and -1, which makes another function of the network.
     """
 
     labels: Sequence[str] | None = None
@@ -51,6 +60,13 @@ class Options:
     pixel_scale: float | None = None
     pixel_offset: float | None = None
     input_binarization: InputBinarization | None = None
+    batch: int | None = None
+    shapes: Shapes = field(default_factory=dict)
+    binarize_weights: bool = False
+
+
+STEPS = ("reading", "cleaning up", "finding binary layers", "starting from pixels")
+"""What :func:`convert` reports as its progress, in this order."""
 
 
 def convert(
@@ -65,46 +81,65 @@ def convert(
     ``strict``, if there is anything to warn of.
     """
     options = options or Options()
-    progress("reading")
+    reading, cleaning, finding, starting = STEPS
+    progress(reading)
     source = load(path)
-    progress("cleaning up")
+    fix_sizes(source.proto, options.batch, options.shapes)
+    progress(cleaning)
     model = clean(source.proto)
     recognise(model)
     pixels = pixel_binding(model, options, source.path.name)
-    progress("finding binary layers")
-    graph, report = _network(import_graph(model))
-    progress("starting from pixels")
+    progress(finding)
+    imported = import_graph(model)
+    of_pixels = None if pixels is None else import_graph(model, pixels)
+    if of_pixels is not None and options.input_binarization is not None:
+        refuse_constant_planes(of_pixels.graph)
+    latent = latent_layers(imported, of_pixels) if options.binarize_weights else frozenset()
+    graph, report = _network(imported, latent)
+    progress(starting)
     pixel_graph = None
-    if pixels is not None:
-        imported = import_graph(model, pixels)
+    if of_pixels is not None:
+        pixel_graph, pixel_report = _network(of_pixels, latent)
         if options.input_binarization is not None:
-            refuse_constant_planes(imported.graph)
-        pixel_graph, of_pixels = _network(imported)
-        if options.input_binarization is not None:
-            report = of_pixels  # in the model's own terms its input is real numbers
+            report = pixel_report  # in the model's own terms its input is real numbers
     if options.strict:
         report.refuse_warnings()
     bundle = Bundle(
         model=graph,
         pixels=pixel_graph,
-        inputs=tuple(_port(value, graph) for value in model.graph.inputs),
-        outputs=tuple(_port(value, graph) for value in model.graph.outputs),
+        inputs=tuple(_port(value, graph, options.batch) for value in model.graph.inputs),
+        outputs=tuple(_port(value, graph, options.batch) for value in model.graph.outputs),
         pipeline=None if pixels is None else ImagePipeline(pixels.height, pixels.width, pixels.pixel_channels),
         labels=_labels(source, options, graph),
-        provenance=Provenance(source.path.name, source.sha256, f"bnnrt {_version()}"),
+        provenance=Provenance(
+            source.path.name,
+            source.sha256,
+            f"bnnrt {_version()}" + (f" {CHANGES_WEIGHTS}" if report.notes else ""),
+        ),
         binding=None if pixels is None else _recorded(pixels),
     )
     return bundle, report
 
 
-def _network(imported: Imported) -> tuple[Graph, Report]:
-    graph = imported.graph
-    for step in BINARIZING:
-        graph = step.apply(graph)
+def latent_layers(*networks: Imported | None) -> frozenset[str]:
+    """Names of the layers that read bits in one of some imports of a model, and whose weights are latent."""
+    prepared = (_passed(network.graph, PREPARING) for network in networks if network is not None)
+    return frozenset(name for graph in prepared for name in latent_weights(graph))
+
+
+def _network(imported: Imported, latent: frozenset[str]) -> tuple[Graph, Report]:
+    graph = _passed(imported.graph, (*PREPARING, SignWeights(latent), Binarize()) if latent else BINARIZING)
     zeros = reachable_zeros(graph, imported.open_signs)
-    for step in FOLDING:
+    limits = reachable_limits(graph, imported.limited_signs)
+    ternary = ternary_layers(graph, zeros)
+    graph = _passed(graph, FOLDING)
+    return graph, make_report(graph, imported.operators, zeros, limits, ternary, latent)
+
+
+def _passed(graph: Graph, passes: Iterable[Pass]) -> Graph:
+    for step in passes:
         graph = step.apply(graph)
-    return graph, make_report(graph, imported.operators, zeros)
+    return graph
 
 
 def pixel_binding(model: ir.Model, options: Options, name: str) -> PixelInput | None:
@@ -126,7 +161,7 @@ def _recorded(pixels: PixelInput) -> PixelBinding:
     return PixelBinding(scale, offset, pixels.binarization is not None)
 
 
-def _port(value: ir.Value, graph: Graph) -> Port:
+def _port(value: ir.Value, graph: Graph, batch: int | None) -> Port:
     name = value.name or ""
     known = graph.types[name]
     shape: tuple[int | str | None, ...] = known.shape
@@ -134,6 +169,8 @@ def _port(value: ir.Value, graph: Graph) -> Port:
         # The graph knows every size but the batch; of that, the model's own number or name.
         first = value.shape[0]
         shape = (first if isinstance(first, int) else first.value, *known.shape[1:])
+    if batch is not None:
+        shape = (batch, *shape[1:])
     return Port(name, shape, DTYPES[known.domain])
 
 
@@ -144,7 +181,7 @@ def _labels(source: Source, options: Options, graph: Graph) -> tuple[str, ...] |
         if text is None:
             return None
         labels, where = parse_labels(text, "metadata property labels"), "metadata property labels"
-    classes = graph.types[graph.outputs[0]].channels
+    classes = graph.types[class_scores(graph) or graph.outputs[0]].channels
     if len(labels) != classes:
         raise ConversionError(
             f"{len(labels)} labels for {classes} classes", where, "give one label for each element of the output"

@@ -1,130 +1,48 @@
-"""Handlers of operators that treat every element alike, or every channel."""
+"""Handlers of activations and normalization: what treats every element alike, or every channel or row."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import onnx_ir as ir
 
-from bnnrt.converters import layout
-from bnnrt.converters.draft import Array, Draft
+from bnnrt.converters import axes, layout
+from bnnrt.converters.arithmetic import with_constant, with_operand
 from bnnrt.converters.layout import Value
 from bnnrt.converters.onnx_node import OnnxNode
-from bnnrt.converters.scope import Handler, Scope, float32, listed
-from bnnrt.ops import Arithmetic, ArithmeticKind, Clip, Op, PRelu, Relu, Sign, SignOfZero, Softmax, ToFloat
+from bnnrt.converters.scope import MOVED, Handler, Scope, float32
+from bnnrt.ops import (
+    Arithmetic,
+    ArithmeticKind,
+    Clip,
+    Domain,
+    LogSoftmax,
+    Op,
+    PRelu,
+    Relu,
+    Sign,
+    SignOfZero,
+    Softmax,
+    ToFloat,
+)
 
 __all__ = [
-    "arithmetic",
     "batch_normalization",
     "cast",
     "clip",
     "hard_sigmoid",
     "hard_swish",
     "leaky_relu",
-    "negative",
     "prelu",
     "same",
     "sign",
     "softmax",
     "unary",
-    "with_constant",
 ]
 
 LARGEST = float(np.finfo(np.float32).max)
-
-
-def with_constant(
-    scope: Scope,
-    node: OnnxNode,
-    value: Value,
-    kind: ArithmeticKind,
-    constant: Array,
-    *,
-    first: bool = False,
-    part: str = "",
-) -> Value:
-    """``value kind constant``, or the constant ``first``, broadcast as ONNX does.
-
-    ``constant`` float32, of a shape that broadcasts to [batch, *value.shape] without enlarging it. ``part`` says which
-    part of the ONNX node this is, where it becomes several.
-    """
-    return _with_operand(scope, node, value, Arithmetic(kind), constant, first=first, part=part)
-
-
-def _with_operand(
-    scope: Scope, node: OnnxNode, value: Value, op: Op, constant: Array, *, first: bool = False, part: str = ""
-) -> Value:
-    """An operator of ``value`` and a constant, which takes that as [C] or [1]."""
-    draft = scope.draft
-    constant = _without_batch(scope, node, value, constant)
-    if constant.size > 1:
-        rows = np.broadcast_to(constant, value.shape)
-        vector = _last_axis(draft, value, rows)
-        if vector is None and len(value.shape) == 3:
-            # Channels elsewhere than last: an image that has not met a convolution yet.
-            image = layout.as_image(draft, node.name, value)
-            vector = _last_axis(draft, image, rows)
-            value = value if vector is None else image
-        if vector is None:
-            value = layout.as_matrix(draft, node.name, value)
-            vector = value.laid(rows)
-    else:
-        vector = constant.reshape(1)
-    vector = vector[:1] if _identical(vector, vector[0]) else vector
-    name = f"{node.name}/{part}" if part else node.name
-    operand = draft.constant(f"{name}/constant", np.ascontiguousarray(vector))
-    pair = (operand, value.tensor) if first else (value.tensor, operand)
-    tensor = draft.emit(name, op, *pair)
-    return Value(tensor, value.shape, value.dims, value.perm)
-
-
-def _without_batch(scope: Scope, node: OnnxNode, value: Value, constant: Array) -> Array:
-    """The constant as it broadcasts to ``value.shape``."""
-    sizes = (scope.batch, *value.shape)
-    fits = constant.ndim <= len(sizes) and all(
-        c in (1, v) for c, v in zip(constant.shape[::-1], sizes[::-1], strict=False)
-    )
-    if not fits or constant.size == 0:
-        raise node.error(f"a constant of shape {list(constant.shape)} does not fit [N, {listed(value.shape)}]")
-    if constant.ndim < len(sizes):
-        return constant
-    if not _identical(constant, constant[:1]):
-        raise node.error("a constant differs from one image of the batch to the next", "export with batch size 1")
-    first: Array = constant[0]
-    return first
-
-
-def _last_axis(draft: Draft, value: Value, rows: Array) -> Array | None:
-    """``rows`` as a vector over the last axis of the value's tensor; None if it depends on other axes too."""
-    channels = draft.types[value.tensor].channels
-    laid = value.laid(rows).reshape(-1, channels)
-    return laid[0] if _identical(laid, laid[0]) else None
-
-
-def _identical(array: Array, model: Array) -> bool:
-    """Whether all rows of a float32 array are ``model``, bit for bit (0.0 is not -0.0, and NaN is itself)."""
-    return bool((array.view(np.uint32) == model.view(np.uint32)).all())
-
-
-def arithmetic(kind: ArithmeticKind) -> Handler:
-    """Add, Sub, Mul, Div: of a computed tensor and a constant, or of two computed tensors of one shape."""
-
-    def handler(scope: Scope, node: OnnxNode) -> Value:
-        for index in (0, 1):
-            if node.constant(index) is not None:
-                constant, value = float32(node, index, "constants"), scope.value(node, 1 - index)
-                return with_constant(scope, node, value, kind, constant, first=index == 0)
-        a, b = scope.value(node, 0), scope.value(node, 1)
-        if a.shape != b.shape:
-            raise node.error(
-                f"[N, {listed(a.shape)}] and [N, {listed(b.shape)}] would be broadcast",
-                "only tensors of one shape are supported",
-            )
-        a, b = layout.like(scope.draft, node.name, a, b)
-        return Value(scope.draft.emit(node.name, Arithmetic(kind), a.tensor, b.tensor), a.shape, a.dims, a.perm)
-
-    return handler
 
 
 def batch_normalization(scope: Scope, node: OnnxNode) -> Value:
@@ -141,9 +59,9 @@ def batch_normalization(scope: Scope, node: OnnxNode) -> Value:
     with np.errstate(all="ignore"):
         factor = scale * (np.float32(1) / np.sqrt(variance + np.float32(node.number("epsilon", 1e-5))))
         offset = bias - mean * factor
-    axes = (-1,) + (1,) * (len(value.shape) - 1)
-    result = with_constant(scope, node, value, ArithmeticKind.MUL, factor.reshape(axes), part="scale")
-    return with_constant(scope, node, result, ArithmeticKind.ADD, offset.reshape(axes), part="offset")
+    per_channel = (-1,) + (1,) * (len(value.shape) - 1)
+    result = with_constant(scope, node, value, ArithmeticKind.MUL, factor.reshape(per_channel), part="scale")
+    return with_constant(scope, node, result, ArithmeticKind.ADD, offset.reshape(per_channel), part="offset")
 
 
 def unary(op: Op) -> Handler:
@@ -162,18 +80,13 @@ def _unary(scope: Scope, node: OnnxNode, op: Op, value: Value, part: str = "") -
 
 def prelu(scope: Scope, node: OnnxNode) -> Value:
     """PRelu: the slope is a constant that broadcasts to the tensor."""
-    return _with_operand(scope, node, scope.value(node, 0), PRelu(), float32(node, 1, "slopes"))
+    return with_operand(scope, node, scope.value(node, 0), PRelu(), float32(node, 1, "slopes"))
 
 
 def leaky_relu(scope: Scope, node: OnnxNode) -> Value:
     """LeakyRelu: a PRelu with one slope."""
     slope = np.full(1, node.number("alpha", 0.01), dtype=np.float32)
-    return _with_operand(scope, node, scope.value(node, 0), PRelu(), slope)
-
-
-def negative(scope: Scope, node: OnnxNode) -> Value:
-    """Neg: a multiplication by -1."""
-    return with_constant(scope, node, scope.value(node, 0), ArithmeticKind.MUL, np.full(1, -1, dtype=np.float32))
+    return with_operand(scope, node, scope.value(node, 0), PRelu(), slope)
 
 
 def clip(scope: Scope, node: OnnxNode) -> Value:
@@ -191,9 +104,14 @@ def clip(scope: Scope, node: OnnxNode) -> Value:
     value = scope.value(node, 0)
     if (minimum, maximum) == (0.0, np.inf):
         return _unary(scope, node, Relu(), value)
-    if not np.isfinite(bounds).all():
-        raise node.error(f"a bound is {minimum if np.isfinite(maximum) else maximum}", "leave that bound out")
-    return _unary(scope, node, Clip(minimum, maximum), value)
+    if np.isnan(bounds).any():
+        raise node.error("a bound is nan", "leave that bound out")
+    if np.isfinite(bounds).all():
+        return _unary(scope, node, Clip(minimum, maximum), value)
+    # One bound after the other; an infinite one changes nothing, but for the infinity of the other sign.
+    for kind, bound, part in ((ArithmeticKind.MAX, minimum, "min"), (ArithmeticKind.MIN, maximum, "max")):
+        value = with_constant(scope, node, value, kind, np.full(1, bound, dtype=np.float32), part=part)
+    return value
 
 
 def hard_sigmoid(scope: Scope, node: OnnxNode) -> Value:
@@ -216,29 +134,6 @@ def hard_swish(scope: Scope, node: OnnxNode) -> Value:
     return replace(value, tensor=tensor)
 
 
-def softmax(scope: Scope, node: OnnxNode) -> Value:
-    """Softmax over the last axis, or over the channels of an image."""
-    value = scope.value(node, 0)
-    rank = len(value.shape) + 1
-    old = scope.opset < 13
-    (axis,) = node.axes([node.integer("axis", 1 if old else -1)], rank)
-    if axis == 0:
-        raise node.error("over the batch", "only over the last axis, or over the channels of an image")
-    if old and axis != rank - 1 and rank > 2:
-        raise node.error(
-            f"over all axes from {axis} on, before version 13 of the ONNX operators", "export with a newer one"
-        )
-    if rank == 2:
-        value = layout.as_matrix(scope.draft, node.name, value)
-    elif rank == 4 and axis == 1:
-        value = layout.as_image(scope.draft, node.name, value)
-    elif axis == rank - 1:
-        value = layout.in_onnx_order(scope.draft, node.name, value)
-    else:
-        raise node.error(f"over axis {axis} of {rank}", "only over the last axis, or over the channels of an image")
-    return _unary(scope, node, Softmax(), value)
-
-
 def sign(scope: Scope, node: OnnxNode) -> Value:
     """bnnrt.Sign, which :mod:`bnnrt.converters.signs` puts in the place of every form of sign."""
     value = scope.value(node, 0)
@@ -247,22 +142,63 @@ def sign(scope: Scope, node: OnnxNode) -> Value:
     bits = scope.draft.emit(node.name, op, value.tensor)
     if zero == "onnx":
         scope.open_signs.append(node.name)
+    if node.integer("limited", 0):
+        scope.limited_signs.append(node.name)
     return Value(scope.draft.emit(f"{node.name}/float", ToFloat(), bits), value.shape, value.dims, value.perm)
 
 
 def same(scope: Scope, node: OnnxNode) -> Value:
     """Identity and Dropout in evaluation mode."""
-    if len([output for output in node.node.outputs if output.uses() or output.is_graph_output()]) > 1:
+    if node.reads_more():
         raise node.error("the mask is read", "export the model in evaluation mode")
     training = node.constant(2)
     if node.has_input(2) and (training is None or training.any()):
         raise node.error("this is training mode", "export the model in evaluation mode")
-    return scope.value(node, 0)
+    return scope.value(node, 0, MOVED)
+
+
+def softmax(op: Softmax | LogSoftmax) -> Handler:
+    """Softmax and LogSoftmax over any axis but the batch; before version 13 of the operators, over all from one on."""
+
+    def handler(scope: Scope, node: OnnxNode) -> Value:
+        return _softmax(scope, node, op)
+
+    return handler
+
+
+def _softmax(scope: Scope, node: OnnxNode, op: Softmax | LogSoftmax) -> Value:
+    value = scope.value(node, 0)
+    rank = len(value.shape) + 1
+    old = scope.opset < 13
+    (axis,) = node.axes([node.integer("axis", 1 if old else -1)], rank)
+    if axis == 0:
+        raise node.error("over the batch", "only the other axes are supported")
+    if old:
+        rows = layout.reshaped(scope.draft, node.name, value, (*value.shape[: axis - 1], prod(value.shape[axis - 1 :])))
+        return layout.reshaped(scope.draft, node.name, _row_wise(scope, node, op, rows, axis - 1), value.shape)
+    return _row_wise(scope, node, op, value, axis - 1)
+
+
+def _row_wise(scope: Scope, node: OnnxNode, op: Op, value: Value, axis: int) -> Value:
+    """An operator of rows, over ``axis`` of the value's shape."""
+    if len(value.shape) == 1:
+        # The order of the elements does not matter, so that they stay where they are.
+        return _unary(scope, node, op, layout.as_matrix(scope.draft, node.name, value))
+    order = axes.last(value.shape, axis)
+    tensor = axes.ordered(scope.draft, node.name, value, order)
+    return axes.in_order(scope.draft.emit(node.name, op, tensor), value.shape, order)
 
 
 def cast(scope: Scope, node: OnnxNode) -> Value:
-    """Cast of float32 (or of the 8-bit input) to float32."""
+    """Cast of float32 (or of the 8-bit input) to float32, and of indices to float32, int32 and int64."""
+    value = scope.value(node, 0, MOVED)
     target = ir.DataType(node.integer("to", 0))
+    if scope.draft.types[value.tensor].domain is Domain.INT32:
+        if target == ir.DataType.FLOAT:
+            return _unary(scope, node, ToFloat(), value)
+        if target in (ir.DataType.INT32, ir.DataType.INT64):
+            return value
+        raise node.error(f"of indices to {target.name} is not supported", "cast them to int64, int32 or float32")
     if target != ir.DataType.FLOAT:
-        raise node.error(f"to {target.name} is not supported", "only float32 is supported")
-    return scope.value(node, 0)
+        raise node.error(f"to {target.name} is not supported", "only float32 is; export the model in float32")
+    return value

@@ -13,18 +13,20 @@ from bnnrt.converters.draft import Draft
 from bnnrt.converters.layout import Value
 from bnnrt.converters.onnx_node import STANDARD_DOMAINS, OnnxNode, is_standard, qualified, static_shape
 from bnnrt.converters.operators import HANDLERS
+from bnnrt.converters.refusals import refuse
 from bnnrt.converters.scope import Scope
 from bnnrt.converters.shape_values import computes_shape
-from bnnrt.errors import ConversionError, GraphError
+from bnnrt.errors import ConversionError, GraphError, printable
 from bnnrt.graph import Graph
-from bnnrt.ops import Domain, Reshape, TensorType, ToFloat
+from bnnrt.ops import Domain, Reshape, TensorType, ToFloat, ToInt64
 
 __all__ = ["Imported", "InputBinding", "import_graph", "input_shape", "reads_channels_first"]
 
 # Operators that keep the layout of an image, whatever it is.
 LAYOUT_KEEPING = (
-    *("Add", "Sub", "Mul", "Div", "Cast", "Concat", "Identity", "Dropout", "Pad"),
-    *("Clip", "HardSigmoid", "HardSwish", "LeakyRelu", "Neg", "PRelu", "Relu", "Sigmoid"),
+    *("Add", "Sub", "Mul", "Div", "Max", "Min", "Mean", "Sum", "Pow", "Reciprocal"),
+    *("Cast", "Concat", "Identity", "Dropout", "Pad", "Slice", "Split"),
+    *("Abs", "Clip", "HardSigmoid", "HardSwish", "LeakyRelu", "Neg", "PRelu", "Relu", "Sigmoid", "Tanh"),
 )
 # Operators that take their image as [batch, channels, rows, columns].
 CHANNELS_FIRST = ("Conv", "MaxPool", "BatchNormalization", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
@@ -41,6 +43,8 @@ class Imported:
     """The ONNX operator behind each node of the graph, by node name."""
     open_signs: frozenset[str]
     """Names of the Sign nodes that are ONNX signs, which give 0 at 0."""
+    limited_signs: frozenset[str]
+    """Names of the Sign nodes that are the model's function only for numbers smaller than 2**23 in size."""
     values: Mapping[str, Value]
     """How each computed ONNX value lies in a tensor, by its name; the tensor may not be needed and so not be there."""
 
@@ -64,7 +68,8 @@ class OwnInputs:
             domain = DOMAINS.get(value.dtype) if value.dtype is not None else None
             if domain is None:
                 kind = "of no tensor type" if value.dtype is None else value.dtype.name.lower()
-                raise ConversionError(f"an input is {kind}", f"input {value.name}", "float32 and uint8 are supported")
+                fix = "export the model with float32 inputs (uint8 is supported too)"
+                raise ConversionError(f"an input is {kind}", f"input {value.name}", fix)
             found[value.name or ""] = TensorType((None, *input_shape(value)), domain)
         return found
 
@@ -87,13 +92,20 @@ def input_shape(value: ir.Value) -> tuple[int, ...]:
     """The shape of an input without its batch. Raises ConversionError if it is not known."""
     shape = static_shape(value)
     if not shape or len(shape) < 2:
-        raise ConversionError(
-            "an input has no batch axis, or no shape", f"input {value.name}", "export it with a shape"
+        what = "an input has no shape" if shape is None else f"an input of {len(shape)} dimensions"
+        fix = (
+            f"convert with --shape, as --shape {value.name}=N,3,224,224"
+            if shape is None
+            else "only [N, ...] is supported"
         )
+        raise ConversionError(what, f"input {value.name}", fix)
     sizes = [d for d in shape[1:] if d is not None and d > 0]
     if len(sizes) != len(shape) - 1:
+        example = ",".join(["N", *("SIZE" if d is None else str(d) for d in shape[1:])])
         raise ConversionError(
-            "a dimension other than the batch is free", f"input {value.name}", "export the model with fixed sizes"
+            "a dimension other than the batch is free",
+            f"input {value.name}",
+            f"convert with --shape {value.name}={example}",
         )
     return tuple(sizes)
 
@@ -112,7 +124,7 @@ def reads_channels_first(value: ir.Value) -> bool:
             keeping = is_standard(node, *LAYOUT_KEEPING) or node.domain == "bnnrt"
             if keeping and id(node) not in seen:
                 seen.add(id(node))
-                waiting.append(node.outputs[0])
+                waiting.extend(node.outputs)
     return False
 
 
@@ -141,21 +153,23 @@ def _import(model: ir.Model, binding: InputBinding) -> Imported:
         named = OnnxNode(node, name)
         handler = HANDLERS.get(qualified(node))
         if handler is None:
-            raise named.error("this operator is not supported", "see docs/converter.md for those that are")
-        value = handler(scope, named)
+            refuse(named)
+        made = handler(scope, named)
         scope.operators[name] = named.operator
-        scope.values[node.outputs[0].name or ""] = value
+        for output, value in zip(node.outputs, [made] if isinstance(made, Value) else made, strict=False):
+            scope.values[output.name or ""] = value
     finished: set[str] = set()
     for output in model.graph.outputs:
         _finish(scope, output, finished)
-    return Imported(draft.graph(outputs), scope.operators, frozenset(scope.open_signs), scope.values)
+    signs = frozenset(scope.open_signs), frozenset(scope.limited_signs)
+    return Imported(draft.graph(outputs), scope.operators, *signs, scope.values)
 
 
 def _names(model: ir.Model) -> list[str]:
     """A name for each node: its own where it has one that no node before it has."""
     names: dict[str, None] = {}
     for index, node in enumerate(model.graph):
-        name = node.name or f"{node.op_type}_{index}"
+        name = printable(node.name or f"{node.op_type}_{index}")
         while name in names:
             name = f"{name}_{index}"
         names[name] = None
@@ -169,9 +183,12 @@ def _opset(model: ir.Model) -> int:
 
 def _batch(model: ir.Model) -> int | None:
     """The batch where it is fixed. Raises ConversionError if the inputs disagree about it."""
-    batches = {str(value.shape[0]) for value in model.graph.inputs if value.shape is not None and len(value.shape)}
-    if len(batches) > 1:
-        raise ConversionError(f"the inputs have different batches: {', '.join(sorted(batches))}", fix="use one for all")
+    batches = {
+        value.name: str(value.shape[0]) for value in model.graph.inputs if value.shape is not None and len(value.shape)
+    }
+    if len(set(batches.values())) > 1:
+        listed = ", ".join(f"{name} {size}" for name, size in batches.items())
+        raise ConversionError(f"the inputs have different batches: {listed}", fix="use one for all")
     shape = static_shape(model.graph.inputs[0]) if model.graph.inputs else None
     return shape[0] if shape else None
 
@@ -183,7 +200,9 @@ def _finish(scope: Scope, output: ir.Value, finished: set[str]) -> None:
     if value is None:
         raise ConversionError("an output is constant", f"output {name}", "remove it from the model")
     tensor = layout.in_onnx_order(draft, name, value).tensor
-    if draft.producer(tensor) is None or tensor in finished:
+    if draft.types[tensor].domain is Domain.INT32 and output.dtype != ir.DataType.INT32:
+        draft.emit(f"{name}/int64", ToInt64(), tensor, output=name)
+    elif draft.producer(tensor) is None or tensor in finished:
         draft.emit(f"{name}/copy", Reshape(value.shape), tensor, output=name)
     else:
         draft.rename(tensor, name)

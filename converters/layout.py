@@ -17,7 +17,7 @@ from bnnrt.converters.draft import Array, Draft
 from bnnrt.errors import ConversionError
 from bnnrt.ops import Reshape, Transpose
 
-__all__ = ["Value", "as_image", "as_matrix", "in_onnx_order", "like", "moved", "reshaped", "transposed"]
+__all__ = ["Value", "as_image", "as_matrix", "groups", "in_onnx_order", "like", "moved", "reshaped", "transposed"]
 
 
 @dataclass(frozen=True)
@@ -51,22 +51,22 @@ class Value:
         return array.reshape(self.dims).transpose(self.perm).reshape(-1)
 
 
-def _groups(value: Value) -> list[tuple[int, ...]]:
+def groups(value: Value) -> list[tuple[int, ...]]:
     """For each axis of ``value.shape``, the indices of the dims that make it up."""
-    groups, start = [], 0
+    found, start = [], 0
     for size in value.shape:
         end = start
         while prod(value.dims[start:end]) < size:
             end += 1
-        groups.append(tuple(range(start, end)))
+        found.append(tuple(range(start, end)))
         start = end
-    return groups
+    return found
 
 
 def _axes(value: Value, order: tuple[int, ...]) -> tuple[int, ...]:
     """The dims of the axes of ``value.shape``, taken in ``order``."""
-    groups = _groups(value)
-    return tuple(i for axis in order for i in groups[axis])
+    found = groups(value)
+    return tuple(i for axis in order for i in found[axis])
 
 
 def _refined(value: Value, sizes: tuple[int, ...]) -> Value | None:

@@ -57,6 +57,10 @@ class OnnxNode:
     def has_input(self, index: int) -> bool:
         return index < len(self.node.inputs) and self.node.inputs[index] is not None
 
+    def reads_more(self) -> bool:
+        """Whether another output than the first is used."""
+        return any(output.uses() or output.is_graph_output() for output in self.node.outputs[1:])
+
     def input(self, index: int) -> ir.Value:
         """An input that must be there."""
         value = self.node.inputs[index] if self.has_input(index) else None
@@ -104,9 +108,9 @@ class OnnxNode:
             raise self.error(f"axes {list(values)} do not fit {rank} dimensions")
         return counted
 
-    def pair(self, name: str, default: Sequence[int]) -> tuple[int, int]:
-        """An attribute of one integer a spatial axis, for two of them."""
-        values = self.integers(name) or tuple(default)
-        if len(values) != 2:
-            raise self.error(f"{name} {list(values)} is not two-dimensional", "only 2-D images are supported")
-        return values[0], values[1]
+    def pair(self, name: str, default: Sequence[int], axes: int = 2) -> tuple[int, int]:
+        """An attribute of one integer a spatial axis, of rows and columns; where ``axes`` is 1, of columns alone."""
+        values = self.integers(name) or tuple(default)[-axes:]
+        if len(values) != axes:
+            raise self.error(f"{name} {list(values)} is not for {axes} axes", "give one number a spatial axis")
+        return (1, values[0]) if axes == 1 else (values[0], values[1])

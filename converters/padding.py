@@ -5,21 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from bnnrt.converters.draft import Draft, rewrite
+from bnnrt.converters.levels import Levels, levels_behind
 from bnnrt.graph import Graph, Node
 from bnnrt.ops import Conv, Pad
 
-__all__ = ["MergeZeroPads", "PaddedBits", "padded_bits", "with_pads"]
+__all__ = ["NOWHERE", "MergeZeroPads", "PaddedLevels", "padded_levels", "with_pads"]
 
 Pads = tuple[int, int, int, int]
+NOWHERE: Pads = (0, 0, 0, 0)
 
 
-@dataclass(frozen=True)
-class PaddedBits:
-    """Bits, and what surrounds them: ``value`` is -1, 0 or +1, or None where there is no padding."""
+@dataclass(frozen=True, eq=False)
+class PaddedLevels:
+    """Numbers that bits decide, and what surrounds them."""
 
-    tensor: str
+    levels: Levels
     pads: Pads
-    value: int | None
+    value: float
 
 
 class MergeZeroPads:
@@ -44,13 +46,13 @@ def with_pads(first: Pads, second: Pads) -> Pads:
     return top, left, bottom, right
 
 
-def padded_bits(draft: Draft, tensor: str) -> PaddedBits | None:
-    """The bits behind ``tensor``, directly or through one Pad with -1 or +1; None if there are none."""
-    bits = draft.bits_behind(tensor)
-    if bits is not None:
-        return PaddedBits(bits, (0, 0, 0, 0), None)
+def padded_levels(draft: Draft, tensor: str) -> PaddedLevels | None:
+    """The bits behind ``tensor``, directly or through one Pad; None if there are none."""
+    levels = levels_behind(draft, tensor)
+    if levels is not None:
+        return PaddedLevels(levels, NOWHERE, 0.0)
     pad = draft.producer(tensor)
-    if pad is None or not isinstance(pad.op, Pad) or pad.op.value not in (-1.0, 1.0):
+    if pad is None or not isinstance(pad.op, Pad):
         return None
-    bits = draft.bits_behind(pad.inputs[0])
-    return None if bits is None else PaddedBits(bits, pad.op.pads, int(pad.op.value))
+    levels = levels_behind(draft, pad.inputs[0])
+    return None if levels is None else PaddedLevels(levels, pad.op.pads, pad.op.value)

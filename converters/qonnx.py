@@ -1,12 +1,15 @@
-"""QONNX's quantizers of one bit: constants are evaluated, activations written in standard operators.
+"""QONNX's and FINN's quantizers of one bit: constants are evaluated, activations written in standard operators.
 
 What they compute is QONNX's own definition (``qonnx.custom_op.general``), in float32:
 
 - ``BipolarQuant(x, scale)``: +1 where x >= 0, else -1; times scale.
-- ``Quant(x, scale, zero point, bit width)`` of bit width 1, signed, narrow and with zero point 0: +1 where
-  x / scale >= 0, else -1; times scale. The quotient of a small negative x can round to -0, which gives +1.
+- ``Quant(x, scale, zero point, bit width)``, also called ``IntQuant``, of bit width 1 and zero point 0. Signed and
+  narrow: +1 where x / scale >= 0, else -1; times scale. The quotient of a small negative x can round to -0, which gives
+  +1. Neither signed nor narrow: x / scale, from 0 to 1, rounded; times scale.
+- ``MultiThreshold(x, thresholds [C or 1, 1])`` of one threshold a channel: 1 where x >= threshold, else 0; times
+  ``out_scale``; plus ``out_bias``.
 
-Every other Quant stays where it is, and the importer refuses it.
+Every other quantizer stays where it is, and the importer refuses it.
 """
 
 from __future__ import annotations
@@ -15,44 +18,68 @@ from typing import NoReturn
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.passes import common
 
 from bnnrt.converters.draft import Array
-from bnnrt.converters.onnx_node import STANDARD_DOMAINS, OnnxNode, constant_of
+from bnnrt.converters.onnx_node import STANDARD_DOMAINS, OnnxNode, constant_of, static_shape
 from bnnrt.converters.scope import Scope
 
 __all__ = ["OPERATORS", "QUALIFIED", "lower_quantizers", "refuse"]
 
 DOMAINS = ("onnx.brevitas", "qonnx.custom_op.general", "finn.custom_op.general")
-OPERATORS = ("BipolarQuant", "Quant")
+OPERATORS = ("BipolarQuant", "Quant", "IntQuant", "MultiThreshold")
 """In older files also in ONNX's own domain, which has no such operators."""
 QUALIFIED = (*OPERATORS, *(f"{domain}.{operator}" for domain in DOMAINS for operator in OPERATORS))
 
-LEVELS = (("zero", 0), ("plus", 1), ("minus", -1))
+# From which x / scale on a quantizer to 0 and 1 gives 1, and whether it does there.
+ROUNDINGS = {"ROUND": (0.5, False), "HALF_EVEN": (0.5, False), "CEIL": (0.0, False), "FLOOR": (1.0, True)}
+# Where the channels are, by rank.
+LAYOUTS = {2: "NC", 3: "NWC", 4: "NCHW"}
 
 
 def lower_quantizers(model: ir.Model) -> None:
     """Replace, in place, each quantizer of one bit."""
+    waiting = _lower(model)
+    while waiting:
+        # Thresholds of channels that are not last need to know how many axes there are. Inference stops at domains
+        # that a model uses and does not import.
+        for node in model.graph:
+            model.opset_imports.setdefault(node.domain, 1)
+        common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+        before, waiting = waiting, _lower(model)
+        if waiting == before:
+            break
+
+
+def _lower(model: ir.Model) -> int:
+    """Replace what can be replaced; returns how many thresholds wait for a shape."""
+    waiting = 0
     for node in list(model.graph):
         if node.domain not in (*STANDARD_DOMAINS, *DOMAINS) or _misfit(OnnxNode(node, node.name or "")) is not None:
             continue
-        scale = constant_of(node.inputs[1])
-        assert scale is not None
+        if node.op_type == "MultiThreshold" and _thresholds(node) is None:
+            waiting += 1
+            continue
         x = constant_of(node.inputs[0])
-        divided = node.op_type == "Quant"
-        if x is None:
-            result = _written(model.graph, node, scale, divided=divided)
+        if x is not None:
+            _put(node, _constant(model.graph, f"{node.outputs[0].name}/quantized", _evaluated(node, x)))
         else:
-            result = _constant(model.graph, f"{node.outputs[0].name}/quantized", _evaluated(x, scale, divided=divided))
-        ir.convenience.replace_all_uses_with(node.outputs[0], result, replace_graph_outputs=True)
-        if x is None:
+            result = _Writer(model.graph, node).write()
+            _put(node, result)
             # An output of the graph keeps its name.
             result.name, node.outputs[0].name = node.outputs[0].name, f"{node.outputs[0].name}/quantizer"
         model.graph.remove(node, safe=True)
+    return waiting
+
+
+def _put(node: ir.Node, result: ir.Value) -> None:
+    ir.convenience.replace_all_uses_with(node.outputs[0], result, replace_graph_outputs=True)
 
 
 def refuse(scope: Scope, node: OnnxNode) -> NoReturn:
     """A quantizer that :func:`lower_quantizers` has left."""
-    what, fix = _misfit(node) or ("this quantizer is not supported", "")
+    unknown = "the number of axes of its input is not known", "say by data_layout that the channels are last"
+    what, fix = _misfit(node) or unknown
     raise node.error(what, fix)
 
 
@@ -60,8 +87,10 @@ def _misfit(node: OnnxNode) -> tuple[str, str] | None:
     """Why ``node`` is no quantizer of one bit, and what to do; None if it is one."""
     if node.node.op_type not in OPERATORS or len(node.node.outputs) != 1:
         return "this is no quantizer", ""
-    constants = [node.constant(index) for index in range(1, 4 if node.node.op_type == "Quant" else 2)]
-    if node.node.op_type == "Quant":
+    if node.node.op_type == "MultiThreshold":
+        return _threshold_misfit(node)
+    constants = [node.constant(index) for index in range(1, 2 if node.node.op_type == "BipolarQuant" else 4)]
+    if node.node.op_type != "BipolarQuant":
         width, zero = constants[2], constants[1]
         if width is None or width.size != 1 or zero is None:
             return "the bit width or the zero point is not a constant", "only constant parameters are supported"
@@ -70,8 +99,13 @@ def _misfit(node: OnnxNode) -> tuple[str, str] | None:
             return f"{bits:g} bits", "only quantizers of one bit are supported"
         if zero.any():
             return "the zero point is not 0", "only 0 is supported"
-        if not (node.integer("signed", 0) and node.integer("narrow", 0)):
-            return "a quantizer of one bit that is not signed and narrow", "only -1 and +1 are supported, not 0 and 1"
+        if not {"signed", "narrow"} <= node.node.attributes.keys():
+            return "it does not say whether it is signed and narrow", ""
+        if bool(node.integer("signed", 1)) != bool(node.integer("narrow", 1)):
+            return "one bit that is signed or narrow, but not both", "only -1 and +1, and 0 and 1, are supported"
+        mode = node.text("rounding_mode", "ROUND").upper()
+        if _is_unsigned(node) and mode not in ROUNDINGS:
+            return f"rounding_mode {mode} is not supported", f"use one of {', '.join(ROUNDINGS)}"
     scale, x = constants[0], node.constant(0)
     if scale is None:
         return "the scale (input 1) is not a constant", "only constant parameters are supported"
@@ -82,11 +116,67 @@ def _misfit(node: OnnxNode) -> tuple[str, str] | None:
     return None
 
 
-def _evaluated(x: Array, scale: Array, *, divided: bool) -> Array:
-    with np.errstate(all="ignore"):
-        signed = x / scale if divided else x
-    result: Array = np.where(signed >= 0, np.float32(1), np.float32(-1)) * scale
+def _threshold_misfit(node: OnnxNode) -> tuple[str, str] | None:
+    thresholds, x = node.constant(1), node.constant(0)
+    if thresholds is None:
+        return "the thresholds (input 1) are not a constant", "only constant parameters are supported"
+    if thresholds.ndim != 2 or thresholds.size == 0:
+        return f"thresholds of shape {list(thresholds.shape)}", "only [channels, 1] is supported"
+    if thresholds.shape[1] != 1:
+        return f"{thresholds.shape[1]} thresholds a channel", "only one, which gives one bit, is supported"
+    floats = thresholds.dtype == np.float32 and (x is None or x.dtype == np.float32)
+    if not floats or not node.has_input(0) or not np.isfinite(thresholds).all():
+        return "only float32 numbers and finite thresholds are supported", ""
+    layout = node.text("data_layout", "")
+    if len(thresholds) > 1 and layout and "C" not in layout:
+        return f"data_layout {layout} has no channels", "name them C"
+    return None
+
+
+def _thresholds(node: ir.Node) -> Array | None:
+    """The thresholds as they broadcast to input 0; None if its rank has to be known and is not."""
+    named, thresholds = OnnxNode(node, node.name or ""), constant_of(node.inputs[1])
+    assert thresholds is not None
+    if len(thresholds) == 1:
+        return thresholds.reshape(())
+    layout, shape = named.text("data_layout", ""), static_shape(node.inputs[0])
+    if layout and layout.index("C") == len(layout) - 1 and (shape is None or len(shape) == len(layout)):
+        return thresholds.reshape(-1)
+    if shape is None:
+        return None
+    axis = (layout or LAYOUTS.get(len(shape), "NC")).index("C")
+    if axis >= len(shape):
+        return None
+    result: Array = thresholds.reshape(-1, *[1] * (len(shape) - 1 - axis))
     return result
+
+
+def _evaluated(node: ir.Node, x: Array) -> Array:
+    """A quantizer of constants."""
+    named = OnnxNode(node, node.name or "")
+    with np.errstate(all="ignore"):
+        if node.op_type == "MultiThreshold":
+            thresholds = _thresholds(node)
+            assert thresholds is not None
+            count = (x >= thresholds).astype(np.float32)
+            result: Array = _number(named, "out_scale", 1.0) * count + _number(named, "out_bias", 0.0)
+            return result
+        scale = constant_of(node.inputs[1])
+        assert scale is not None
+        quotient = x if node.op_type == "BipolarQuant" else x / scale
+        if _is_unsigned(named):
+            limit, included = ROUNDINGS[named.text("rounding_mode", "ROUND").upper()]
+            ones = quotient >= limit if included else quotient > limit
+            return ones.astype(np.float32) * scale
+        return np.where(quotient >= 0, np.float32(1), np.float32(-1)) * scale
+
+
+def _number(node: OnnxNode, name: str, default: float) -> Array:
+    return np.array(node.number(name, default), dtype=np.float32)
+
+
+def _is_unsigned(node: OnnxNode) -> bool:
+    return node.node.op_type != "BipolarQuant" and not node.integer("signed", 1)
 
 
 def _constant(graph: ir.Graph, name: str, array: Array) -> ir.Value:
@@ -97,22 +187,57 @@ def _constant(graph: ir.Graph, name: str, array: Array) -> ir.Value:
     return value
 
 
-def _written(graph: ir.Graph, node: ir.Node, scale: Array, *, divided: bool) -> ir.Value:
-    """The quantizer of an activation in operators of ONNX, which stand before ``node``; returns the result."""
-    name = node.name or f"{node.outputs[0].name}/quantizer"
-    plain = bool((scale == 1).all()) and scale.size == 1
+class _Writer:
+    """Writes the quantizer of an activation in operators of ONNX, which stand before it."""
 
-    def add(operator: str, *inputs: ir.Value | None, part: str = "") -> ir.Value:
-        new = ir.Node("", operator, inputs, name=f"{name}/{part}" if part else name)
-        new.outputs[0].name = f"{name}/{part or 'sign'}"
-        graph.insert_before(node, new)
+    def __init__(self, graph: ir.Graph, node: ir.Node) -> None:
+        self._graph, self._node, self._named = graph, node, OnnxNode(node, node.name or "")
+        self._name = node.name or f"{node.outputs[0].name}/quantizer"
+
+    def write(self) -> ir.Value:
+        """Returns the result."""
+        x = self._node.inputs[0]
+        assert x is not None
+        if self._node.op_type == "MultiThreshold":
+            thresholds = _thresholds(self._node)
+            assert thresholds is not None
+            count = self._cast(self._from(x, thresholds, included=True))
+            scaled = self._arithmetic("Mul", count, _number(self._named, "out_scale", 1.0), 1, "scaled")
+            return self._arithmetic("Add", scaled, _number(self._named, "out_bias", 0.0), 0, "shifted")
+        scale = constant_of(self._node.inputs[1])
+        assert scale is not None
+        if self._node.op_type != "BipolarQuant":
+            x = self._arithmetic("Div", x, scale, 1, "divided")
+        if _is_unsigned(self._named):
+            limit, included = ROUNDINGS[self._named.text("rounding_mode", "ROUND").upper()]
+            level = self._cast(self._from(x, np.array(limit), included=included))
+        else:
+            plus, minus = (self._constant(part, np.array(n)) for part, n in (("plus", 1), ("minus", -1)))
+            level = self._add("Where", self._from(x, np.zeros(()), included=True), plus, minus, part="sign")
+        return self._arithmetic("Mul", level, scale, 1, "scaled")
+
+    def _from(self, x: ir.Value, limit: Array, *, included: bool) -> ir.Value:
+        """Whether x is above ``limit``, or there if ``included``. Not true of NaN."""
+        # GreaterOrEqual is newer than Or.
+        level = self._constant("limit", limit)
+        above = self._add("Greater", x, level, part="above")
+        if not included:
+            return above
+        return self._add("Or", above, self._add("Equal", x, level, part="at"), part="from")
+
+    def _cast(self, x: ir.Value) -> ir.Value:
+        return self._add("Cast", x, part="bit", to=int(ir.DataType.FLOAT))
+
+    def _arithmetic(self, operator: str, x: ir.Value, operand: Array, neutral: float, part: str) -> ir.Value:
+        if operand.size == 1 and operand.reshape(()) == neutral:
+            return x
+        return self._add(operator, x, self._constant(part, operand), part=part)
+
+    def _constant(self, part: str, array: Array) -> ir.Value:
+        return _constant(self._graph, f"{self._name}/{part}/constant", array)
+
+    def _add(self, operator: str, *inputs: ir.Value, part: str, **attributes: int) -> ir.Value:
+        new = ir.node(operator, list(inputs), attributes=attributes, name=f"{self._name}/{part}")
+        new.outputs[0].name = f"{self._name}/{part}/value"
+        self._graph.insert_before(self._node, new)
         return new.outputs[0]
-
-    x = node.inputs[0]
-    factor = None if plain else _constant(graph, f"{name}/factor", scale)
-    if divided and factor is not None:
-        x = add("Div", x, factor, part="divided")
-    zero, plus, minus = (_constant(graph, f"{name}/{part}", np.full((), level)) for part, level in LEVELS)
-    # Less is older than GreaterOrEqual.
-    signed = add("Where", add("Less", x, zero, part="below"), minus, plus)
-    return signed if factor is None else add("Mul", signed, factor, part="scaled")

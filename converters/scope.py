@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
 from bnnrt.converters.draft import Array, Draft
 from bnnrt.converters.layout import Value
 from bnnrt.converters.onnx_node import OnnxNode
+from bnnrt.ops import Domain
 
-__all__ = ["Handler", "Scope", "float32", "listed"]
+__all__ = ["MOVED", "Handler", "Scope", "float32", "listed"]
 
 
 class Scope:
@@ -23,9 +24,11 @@ class Scope:
         """The ONNX operator behind each node of the graph, by node name."""
         self.open_signs: list[str] = []
         """Names of Sign nodes that are ONNX signs, with 0 at 0."""
+        self.limited_signs: list[str] = []
+        """Names of Sign nodes that are the model's function only for numbers smaller than 2**23 in size."""
 
-    def value(self, node: OnnxNode, index: int) -> Value:
-        """An input that the network computes."""
+    def value(self, node: OnnxNode, index: int, domains: Collection[Domain] = (Domain.FLOAT32,)) -> Value:
+        """An input that the network computes, in one of some domains."""
         value = node.input(index)
         found = self.values.get(value.name or "")
         if found is None:
@@ -34,11 +37,19 @@ class Scope:
             raise node.error(
                 f"input {index} ({value.name}) has no supported type", "only float32 tensors are supported"
             )
+        if self.draft.types[found.tensor].domain not in domains:
+            raise node.error(
+                f"input {index} ({value.name}) is made of indices",
+                "they can be moved and cast, not computed with",
+            )
         return found
 
 
-Handler = Callable[[Scope, OnnxNode], Value]
-"""Emits what an ONNX node becomes and returns the value of its first output."""
+MOVED = (Domain.FLOAT32, Domain.INT32)
+"""What operators take that only move elements: numbers, and indices."""
+
+Handler = Callable[[Scope, OnnxNode], Value | Sequence[Value]]
+"""Emits what an ONNX node becomes and returns the value of its first output, or of each output."""
 
 
 def float32(node: OnnxNode, index: int, what: str) -> Array:

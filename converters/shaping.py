@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from math import prod
 
-from bnnrt.converters import layout
+from bnnrt.converters import axes, layout
 from bnnrt.converters.layout import Value
 from bnnrt.converters.onnx_node import OnnxNode
-from bnnrt.converters.scope import Scope, listed
+from bnnrt.converters.scope import MOVED, Scope, listed
 from bnnrt.converters.shape_values import integers
 from bnnrt.ops import Concat
 
-__all__ = ["concat", "flatten", "reshape", "squeeze", "transpose", "unsqueeze"]
+__all__ = [
+    "concat",
+    "depth_to_space",
+    "flatten",
+    "reshape",
+    "space_to_depth",
+    "squeeze",
+    "transpose",
+    "unsqueeze",
+]
 
 
 def transpose(scope: Scope, node: OnnxNode) -> Value:
     """Transpose that keeps the batch first: only followed, nothing is moved."""
-    value = scope.value(node, 0)
+    value = scope.value(node, 0, MOVED)
     rank = len(value.shape) + 1
     perm = node.integers("perm") or tuple(reversed(range(rank)))
     if sorted(perm) != list(range(rank)) or perm[0] != 0:
@@ -26,16 +35,17 @@ def transpose(scope: Scope, node: OnnxNode) -> Value:
 
 def flatten(scope: Scope, node: OnnxNode) -> Value:
     """Flatten of everything but the batch."""
-    value = scope.value(node, 0)
+    value = scope.value(node, 0, MOVED)
     axis = node.integer("axis", 1)
-    if axis not in (1, -len(value.shape)):
+    behind = axis if axis >= 0 else axis + len(value.shape) + 1
+    if behind == 0 or prod(value.shape[: behind - 1]) != 1:
         raise node.error(f"axis {axis} mixes the images of a batch", "only axis 1 is supported")
     return layout.reshaped(scope.draft, node.name, value, (prod(value.shape),))
 
 
 def reshape(scope: Scope, node: OnnxNode) -> Value:
     """Reshape that keeps the batch first."""
-    value = scope.value(node, 0)
+    value = scope.value(node, 0, MOVED)
     target = _target(scope, node)
     if not target:
         raise node.error("to a scalar is not supported", "keep the batch axis")
@@ -67,26 +77,26 @@ def _target(scope: Scope, node: OnnxNode) -> list[int]:
 
 def squeeze(scope: Scope, node: OnnxNode) -> Value:
     """Squeeze of axes of one element other than the batch."""
-    value = scope.value(node, 0)
+    value = scope.value(node, 0, MOVED)
     rank = len(value.shape) + 1
-    axes = node.integers_or_input("axes", 1)
-    if axes is None:
+    given = node.integers_or_input("axes", 1)
+    if given is None:
         if scope.batch is None or scope.batch == 1:
             raise node.error("without axes, the batch is squeezed too when it is 1", "name the axes")
-        axes = tuple(i + 1 for i, size in enumerate(value.shape) if size == 1)
-    gone = set(node.axes(axes, rank))
+        given = tuple(i + 1 for i, size in enumerate(value.shape) if size == 1)
+    gone = set(node.axes(given, rank))
     if 0 in gone or any(value.shape[axis - 1] != 1 for axis in gone):
-        raise node.error(f"axes {list(axes)} of [N, {listed(value.shape)}]", "only axes of one element can go")
+        raise node.error(f"axes {list(given)} of [N, {listed(value.shape)}]", "only axes of one element can go")
     kept = tuple(size for i, size in enumerate(value.shape) if i + 1 not in gone)
     return layout.reshaped(scope.draft, node.name, value, kept)
 
 
 def unsqueeze(scope: Scope, node: OnnxNode) -> Value:
     """Unsqueeze behind the batch."""
-    value = scope.value(node, 0)
-    axes = node.integers_or_input("axes", 1) or ()
-    rank = len(value.shape) + 1 + len(axes)
-    new = set(node.axes(axes, rank))
+    value = scope.value(node, 0, MOVED)
+    given = node.integers_or_input("axes", 1) or ()
+    rank = len(value.shape) + 1 + len(given)
+    new = set(node.axes(given, rank))
     if 0 in new:
         raise node.error("an axis before the batch is not supported", "only the other axes can be added to")
     rest = iter(value.shape)
@@ -95,15 +105,12 @@ def unsqueeze(scope: Scope, node: OnnxNode) -> Value:
 
 
 def concat(scope: Scope, node: OnnxNode) -> Value:
-    """Concat of computed tensors over the last axis, or over the channels of images."""
+    """Concat of computed tensors over any axis but the batch."""
     values = [scope.value(node, index) for index in range(len(node.node.inputs))]
     first = values[0].shape
-    rank = len(first) + 1
-    (axis,) = node.axes([node.integer("axis", 1)], rank)
+    (axis,) = node.axes([node.integer("axis", 1)], len(first) + 1)
     if axis == 0:
-        raise node.error("over the batch", "only over the last axis, or over the channels of an image")
-    if axis != rank - 1 and (rank, axis) != (4, 1):
-        raise node.error(f"over axis {axis} of {rank}", "only over the last axis, or over the channels of an image")
+        raise node.error("over the batch", "only the other axes are supported")
     for value in values:
         if len(value.shape) != len(first) or any(
             a != b for i, (a, b) in enumerate(zip(value.shape, first, strict=True), 1) if i != axis
@@ -112,12 +119,36 @@ def concat(scope: Scope, node: OnnxNode) -> Value:
     if len(values) == 1:
         return values[0]
     shape = tuple(sum(v.shape[i] for v in values) if i + 1 == axis else size for i, size in enumerate(first))
-    last = axis == rank - 1
-    # Channels last in every tensor, whatever order they came in.
-    move = layout.in_onnx_order if last else layout.as_image
-    parts = [move(scope.draft, node.name, value).tensor for value in values]
-    tensor = scope.draft.emit(node.name, Concat(), *parts)
-    if last:
-        return Value.plain(tensor, shape)
-    channels, height, width = shape
-    return Value.image(tensor, (channels, height, width))
+    # That axis last in every tensor, whatever order they came in.
+    order = axes.last(first, axis - 1)
+    parts = [axes.ordered(scope.draft, node.name, value, order) for value in values]
+    return axes.in_order(scope.draft.emit(node.name, Concat(), *parts), shape, order)
+
+
+def depth_to_space(scope: Scope, node: OnnxNode) -> Value:
+    """DepthToSpace: blocks of channels become blocks of rows and columns; only followed, nothing is moved."""
+    value, block = scope.value(node, 0, MOVED), node.integer("blocksize", 0)
+    channels, height, width = _blocks(node, value, block * block, 1)
+    if node.text("mode", "DCR") == "DCR":
+        split, order = (block, block, channels, height, width), (2, 3, 0, 4, 1)
+    else:
+        split, order = (channels, block, block, height, width), (0, 3, 1, 4, 2)
+    moved = layout.transposed(layout.reshaped(scope.draft, node.name, value, split), order)
+    return layout.reshaped(scope.draft, node.name, moved, (channels, height * block, width * block))
+
+
+def space_to_depth(scope: Scope, node: OnnxNode) -> Value:
+    """SpaceToDepth: blocks of rows and columns become channels; only followed, nothing is moved."""
+    value, block = scope.value(node, 0, MOVED), node.integer("blocksize", 0)
+    channels, height, width = _blocks(node, value, 1, block)
+    split = layout.reshaped(scope.draft, node.name, value, (channels, height, block, width, block))
+    moved = layout.transposed(split, (2, 4, 0, 1, 3))
+    return layout.reshaped(scope.draft, node.name, moved, (block * block * channels, height, width))
+
+
+def _blocks(node: OnnxNode, value: Value, of_channels: int, of_pixels: int) -> tuple[int, int, int]:
+    """Channels, rows and columns, divided by the sizes of a block."""
+    shape, sizes = value.shape, (of_channels, of_pixels, of_pixels)
+    if len(shape) != 3 or min(sizes) < 1 or any(size % part for size, part in zip(shape, sizes, strict=True)):
+        raise node.error(f"blocks of {max(sizes)} do not fit [N, {listed(shape)}]")
+    return shape[0] // sizes[0], shape[1] // sizes[1], shape[2] // sizes[2]

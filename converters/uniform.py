@@ -8,7 +8,7 @@ import onnx_ir as ir
 from bnnrt.converters.draft import Array
 from bnnrt.converters.onnx_node import constant_of, is_standard, static_shape
 
-__all__ = ["keeps_shape", "uniform_beside"]
+__all__ = ["keeps_shape", "same_shape", "uniform_beside"]
 
 
 def uniform_beside(value: ir.Value | None, other: ir.Value) -> Array | None:
@@ -29,10 +29,11 @@ def uniform_beside(value: ir.Value | None, other: ir.Value) -> Array | None:
     if is_standard(node, "Neg"):
         negated = uniform_beside(node.inputs[0], other)
         return None if negated is None else np.asarray(-negated)
-    if is_standard(node, "ConstantOfShape") and _is_shape_of(node.inputs[0], other):
+    filled = same_shape(node.outputs[0], other)
+    if is_standard(node, "ConstantOfShape") and (filled or _is_shape_of(node.inputs[0], other)):
         fill = node.attributes.get("value")
         return np.zeros((), dtype=np.float32) if fill is None else fill.as_tensor().numpy().reshape(())
-    if is_standard(node, "Expand") and _is_shape_of(node.inputs[1], other):
+    if is_standard(node, "Expand") and (filled or _is_shape_of(node.inputs[1], other)):
         return uniform_beside(node.inputs[0], other)
     return None
 
@@ -53,9 +54,12 @@ def _is_shape_of(sizes: ir.Value | None, value: ir.Value) -> bool:
     if node is None or not is_standard(node, "Shape") or node.attributes:
         return False
     of = node.inputs[0]
-    if of is value:
-        return True
-    if of is None or of.shape is None or value.shape is None:
+    return of is value or same_shape(of, value)
+
+
+def same_shape(one: ir.Value | None, other: ir.Value) -> bool:
+    """Whether two values are known to have one shape; free sizes by their names."""
+    if one is None or one.shape is None or other.shape is None:
         return False
-    dims, others = (tuple(d if isinstance(d, int) else d.value for d in v.shape or ()) for v in (of, value))
+    dims, others = (tuple(d if isinstance(d, int) else d.value for d in v.shape or ()) for v in (one, other))
     return dims == others and None not in dims

@@ -16,11 +16,12 @@ from bnnrt.backends import devices, open_backend, select
 from bnnrt.backends.base import Backend
 from bnnrt.bundle import Bundle
 from bnnrt.converters.cleanup import clean
-from bnnrt.converters.convert import Options, pixel_binding
+from bnnrt.converters.convert import CHANGES_WEIGHTS, Options, pixel_binding
 from bnnrt.converters.draft import Array
 from bnnrt.converters.load import Source, load
 from bnnrt.converters.pixels import INPUT, PixelInput
 from bnnrt.converters.signs import recognise
+from bnnrt.converters.sizes import fix_sizes
 from bnnrt.converters.verify_backends import DeviceGraph
 from bnnrt.converters.verify_inputs import Batch, Case, batches, extreme_cases, random_cases, tie_cases
 from bnnrt.converters.verify_onnxruntime import OnnxRuntime, inlined, version, visible_values
@@ -46,7 +47,7 @@ class Wanted:
         backends: names of backends; None for every device present.
         runs: how many random images.
         given: more images, each an array for every input of the model, or for ``pixels``.
-        options: what the bundle was converted with, as far as it concerns pixels.
+        options: what the bundle was converted with, as far as it concerns pixels and sizes.
     """
 
     backends: Sequence[str] | None = None
@@ -86,7 +87,14 @@ def verify(
             bundle_path,
             "verify the bundle that was calibrated",
         )
+    if CHANGES_WEIGHTS in bundle.provenance.converter.split():
+        raise InputError(
+            f"the bundle was converted with {CHANGES_WEIGHTS}, so it computes another function than the model",
+            bundle_path,
+            "compare their accuracy instead",
+        )
     source = load(model_path)
+    fix_sizes(source.proto, wanted.options.batch, wanted.options.shapes)
     proto = inlined(source.proto)
     _check_ports(bundle, proto, source.path.name)
     runtime = OnnxRuntime(proto, (), ())  # before the converter, so that its refusal is the one that is heard
@@ -104,7 +112,7 @@ def verify(
     result = Verification(
         bundle_path, str(model_path), wanted.seed, _source(bundle, source, traces), OnnxResult(version())
     )
-    size = _fixed_batch(bundle) or BATCH
+    size = _fixed_batch(proto) or BATCH
     kinds = []
     for name, graph, first in _graphs(bundle):
         cases = _cases(graph, name, wanted)
@@ -185,9 +193,11 @@ def _source(bundle: Bundle, source: Source, traces: Mapping[str, Trace]) -> Sour
     return SourceResult(same_file, same_graph, tuple(notes))
 
 
-def _fixed_batch(bundle: Bundle) -> int | None:
-    sizes = [port.shape[0] for port in bundle.inputs if port.shape and isinstance(port.shape[0], int)]
-    return sizes[0] if sizes else None
+def _fixed_batch(proto: onnx.ModelProto) -> int | None:
+    """The batch that ONNX Runtime takes; a bundle takes any."""
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    dims = [value.type.tensor_type.shape.dim for value in proto.graph.input if value.name not in constants]
+    return next((d[0].dim_value for d in dims if d and d[0].HasField("dim_value")), None)
 
 
 def _cases(graph: Graph, name: str, wanted: Wanted) -> list[Case]:

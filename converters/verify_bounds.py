@@ -18,6 +18,7 @@ from bnnrt import reference
 from bnnrt.converters.draft import Array
 from bnnrt.graph import Constant, Graph, Node
 from bnnrt.ops import (
+    ArgMax,
     Arithmetic,
     ArithmeticKind,
     AveragePool,
@@ -26,6 +27,9 @@ from bnnrt.ops import (
     Conv,
     Dense,
     Domain,
+    Extreme,
+    Gather,
+    LogSoftmax,
     MaxPool,
     Op,
     Pad,
@@ -36,6 +40,8 @@ from bnnrt.ops import (
     Sign,
     Softmax,
     ToFloat,
+    ToInt64,
+    TopK,
     Transpose,
 )
 
@@ -54,10 +60,13 @@ Bits = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """Of tensors of the imported graph: ``errors`` float64, at most how far apart; ``near`` of signs, where the number
-    in front is so near to 0 that the bit may be either; ``values``, the numbers they hold."""
+    """Of tensors of the imported graph: ``computed`` float64, at most how far apart; ``errors``, how far apart for the
+    operators that read them, 0 where both sides take them from ONNX Runtime; ``near`` of signs, where the number in
+    front is so near to 0 that the bit may be either; ``values``, the numbers they hold, but for those inside of a
+    layer."""
 
     values: dict[str, Array] = field(default_factory=dict)
+    computed: dict[str, Array] = field(default_factory=dict)
     errors: dict[str, Array] = field(default_factory=dict)
     near: dict[str, Bits] = field(default_factory=dict)
 
@@ -83,27 +92,31 @@ def bounds(graph: Graph, given: Mapping[str, Array], known: Mapping[str, Array],
     Args:
         given: its inputs, as fed.
         known: ONNX Runtime's numbers for tensors whose ONNX value is visible, [images, elements].
-        forced: tensors of bits that both sides take from ONNX Runtime.
+        forced: tensors that both sides take from ONNX Runtime.
     """
     found = Bounds()
     images = len(next(iter(given.values())))
     for name, array in given.items():
-        found.values[name], found.errors[name] = array, np.zeros(array.shape)
+        found.values[name] = array
+        found.computed[name] = found.errors[name] = np.zeros(array.shape)
     layers = _layers(graph, known)
     for node in graph.nodes:
         (output,) = node.outputs
         shape = (images, *graph.types[output].with_batch(images)[1:])
-        value = known[output].reshape(shape) if output in known else _value(graph, node, found.values)
-        found.values[output] = value
         layer = layers.get(output)
+        if output in known:
+            found.values[output] = known[output].reshape(shape)
+        elif layer is None or layer.output == output:
+            found.values[output] = _value(graph, node, found.values)
         with np.errstate(all="ignore"):
             if layer is None:
                 error = _error(graph, node, found, forced)
             elif layer.node is node:
                 error = _layer_error(graph, layer, found)
             else:
-                error = found.errors[layer.node.outputs[0]]
-        found.errors[output] = np.nan_to_num(error, nan=np.inf, posinf=np.inf)
+                error = found.computed[layer.node.outputs[0]]
+        found.computed[output] = np.nan_to_num(error, nan=np.inf, posinf=np.inf)
+        found.errors[output] = np.broadcast_to(0.0, shape) if output in forced else found.computed[output]
         if isinstance(node.op, Sign):
             source = node.inputs[0]
             found.near[output] = (np.abs(found.values[source]) <= found.errors[source]) & (found.errors[source] > 0)
@@ -223,7 +236,7 @@ def _sums(op: object, x: Array, weights: Array) -> Array:
             for group in range(groups):
                 part = slice(group * outputs, (group + 1) * outputs)
                 channels = seen[..., group * inputs : (group + 1) * inputs]
-                total[..., part] += channels @ weights[part, row, column].T
+                total[..., part] += np.tensordot(channels, weights[part, row, column], axes=(3, 1))
     return total
 
 
@@ -231,16 +244,22 @@ def _error(graph: Graph, node: Node, found: Bounds, forced: Collection[str]) -> 
     """The bound of one operator that is no layer."""
     op, (output,) = node.op, node.outputs
     value = found.values[output]
-    if isinstance(op, Sign) or graph.types[output].domain is not Domain.FLOAT32:
+    if isinstance(op, ArgMax):
+        return _arg_max_error(op, node, found)
+    if isinstance(op, Sign) or graph.types[output].domain is Domain.BIT:
         return np.zeros(value.shape)
     if isinstance(op, ToFloat):
         near = found.near.get(node.inputs[0])
+        if graph.types[node.inputs[0]].domain is Domain.INT32:
+            return found.errors[node.inputs[0]]
         return np.zeros(value.shape) if near is None or node.inputs[0] in forced else 2.0 * near
     if isinstance(op, Arithmetic):
         return _arithmetic_error(graph, node, op.kind, found)
     if isinstance(op, Pad):
         return _alone(graph, Node(node.name, Pad(op.pads, 0.0), node.inputs, node.outputs), _errors_of(node, found))
-    if isinstance(op, (MaxPool, Reshape, Transpose)):
+    if isinstance(op, ToInt64):
+        return found.errors[node.inputs[0]]
+    if isinstance(op, (Gather, MaxPool, Reshape, Transpose)):
         return _alone(graph, node, _errors_of(node, found))
     rule = _RULES.get(type(op))
     if rule is not None:
@@ -256,6 +275,25 @@ def _same_error(graph: Graph, node: Node, found: Bounds) -> Array:
 
 def _concat_error(graph: Graph, node: Node, found: Bounds) -> Array:
     return np.concatenate([_operand(graph.constants.get(name), name, found)[1] for name in node.inputs], axis=-1)
+
+
+def _arg_max_error(op: ArgMax, node: Node, found: Bounds) -> Array:
+    """An index is certain where no other element can come near the one that is taken; else it can be any."""
+    x, error = found.values[node.inputs[0]].astype(np.float64), found.errors[node.inputs[0]]
+    if op.extreme is Extreme.LEAST:
+        x = -x
+    taken = found.values[node.outputs[0]]
+    least = np.take_along_axis(x - error, taken, axis=-1)
+    others = x + error
+    np.put_along_axis(others, taken, -np.inf, axis=-1)
+    certain = (least > others.max(axis=-1, keepdims=True)) | (error == 0).all(axis=-1, keepdims=True)
+    return np.where(certain, 0.0, np.inf)
+
+
+def _top_k_error(graph: Graph, node: Node, found: Bounds) -> Array:
+    """What is taken is exact where all of the row is; else it can be any."""
+    exact = (found.errors[node.inputs[0]] == 0).all(axis=-1, keepdims=True)
+    return np.broadcast_to(np.where(exact, 0.0, np.inf), found.values[node.outputs[0]].shape)
 
 
 def _prelu_error(graph: Graph, node: Node, found: Bounds) -> Array:
@@ -292,14 +330,25 @@ def _softmax_error(graph: Graph, node: Node, found: Bounds) -> Array:
     return np.broadcast_to(moved, x.shape)
 
 
+def _log_softmax_error(graph: Graph, node: Node, found: Bounds) -> Array:
+    x = found.values[node.inputs[0]].astype(np.float64)
+    # The sum of the sizes of its slopes is at most 2. The sum and its logarithm are below C and log(C) + 1.
+    spread = 2 * found.errors[node.inputs[0]].max(axis=-1, keepdims=True)
+    size = np.abs(found.values[node.outputs[0]].astype(np.float64)) + np.log(x.shape[-1]) + 1
+    moved: Array = (spread + 2 * UNIT * (x.shape[-1] + 8 + 4 * size) + OF_EXP) * SLACK
+    return np.broadcast_to(moved, x.shape)
+
+
 _RULES: Mapping[type[Op], Callable[[Graph, Node, Bounds], Array]] = {
     AveragePool: _average_error,
     Clip: _same_error,
     Concat: _concat_error,
+    LogSoftmax: _log_softmax_error,
     PRelu: _prelu_error,
     Relu: _same_error,
     Sigmoid: _sigmoid_error,
     Softmax: _softmax_error,
+    TopK: _top_k_error,
 }
 
 
@@ -340,4 +389,6 @@ _MOVED: Mapping[ArithmeticKind, Callable[[Array, Array, Array, Array, Array], Ar
     ArithmeticKind.SUB: _of_sum,
     ArithmeticKind.MUL: _of_product,
     ArithmeticKind.DIV: _of_quotient,
+    ArithmeticKind.MAX: _of_sum,
+    ArithmeticKind.MIN: _of_sum,
 }

@@ -13,6 +13,8 @@ from bnnrt.cli.evaluate import SUFFIXES
 from bnnrt.cli.options import BundleArgument, JsonOption, ThresholdsOption
 from bnnrt.cli.output import console, print_json, table, with_progress
 from bnnrt.converters.convert import Options
+from bnnrt.converters.options import BatchOption, ShapeOption
+from bnnrt.converters.sizes import parse_shapes
 from bnnrt.converters.verify_inputs import Case
 from bnnrt.converters.verify_result import Verification
 from bnnrt.errors import InputError
@@ -68,6 +70,8 @@ def verify_command(
     pixel_offset: Annotated[float | None, typer.Option(help="As given to convert.")] = None,
     input_binarization: Annotated[Scheme | None, typer.Option(help="As given to convert.")] = None,
     thresholds: ThresholdsOption = None,
+    batch: BatchOption = None,
+    shape: ShapeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     try:
@@ -83,6 +87,8 @@ def verify_command(
         pixel_scale=pixel_scale,
         pixel_offset=pixel_offset,
         input_binarization=chosen(input_binarization, thresholds),
+        batch=batch,
+        shapes=parse_shapes(shape or []),
     )
     wanted = Wanted(backend or None, runs, seed, cases, options)
     result = verify(opened, str(bundle), model, wanted, lambda items, n: with_progress(items, n, "verifying"))

@@ -1,7 +1,7 @@
 """Compares a graph with ONNX Runtime, tensor by tensor.
 
-Each section, from bits to the next bits, is fed ONNX Runtime's own bits, so that a bit that flips in one section does
-not blur the next.
+Each section, from tensors that hold ONNX values to the next that do, is fed ONNX Runtime's own numbers. So a bit that
+flips in one section does not blur the next, and roundings do not pile up along a chain of residual additions.
 """
 
 from __future__ import annotations
@@ -40,10 +40,12 @@ def open_sign_values(trace: Trace, carried: Mapping[str, Carried]) -> dict[str, 
 
 @dataclass(frozen=True, eq=False)
 class _Truth:
-    """ONNX Runtime's numbers for a batch: by ONNX name, with the bounds, and where its signs met 0."""
+    """ONNX Runtime's numbers for a batch: by ONNX name, with the bounds of each section and from end to end, and where
+    its signs met 0."""
 
     found: Mapping[str, Array]
-    bounds: Bounds
+    sections: Bounds
+    whole: Bounds
     zeros: Mapping[str, Array]
 
 
@@ -76,7 +78,9 @@ class Sections:
             if matched and origin in carried and tensor in graph.types and tensor not in graph.inputs
         }
         self._bits = [t for t in self._origins if graph.types[t].domain is Domain.BIT]
-        self._cut = _cut(graph, self._bits)
+        reals = [t for t in self._origins if graph.types[t].domain is Domain.FLOAT32]
+        self._fed = [*self._bits, *reals]
+        self._cut = _cut(graph, self._fed)
         self._open = open_sign_values(trace, carried)
         self._signs = {node.outputs[0]: node.name for node in trace.imported.graph.nodes if isinstance(node.op, Sign)}
         self._onnx = {name: carried[tensor].name for tensor, name in self._signs.items() if tensor in carried}
@@ -88,12 +92,9 @@ class Sections:
         """Compare one batch; ``ours``: every tensor of the graph by the reference."""
         truth = self._truth(batch)
         images = len(batch.cases)
-        flipped, sections = np.zeros(images, dtype=np.bool_), ours
-        if self._bits:
-            bits = {tensor: self._laid(tensor, truth) for tensor in self._bits}
-            flipped = self._flipped(bits, ours, images)
-            if flipped.any():
-                sections = self._in_sections(batch, bits)
+        wanted = {tensor: self._laid(tensor, truth) for tensor in self._fed}
+        flipped = self._flipped({tensor: wanted[tensor] for tensor in self._bits}, ours, images)
+        sections = self._in_sections(batch, wanted)
         self._count(truth, images)
         self._result.images += images
         if self._origins:
@@ -109,8 +110,10 @@ class Sections:
     def _truth(self, batch: Batch) -> _Truth:
         found, zeros = self._runtime.run(self._feeds_of(batch.feeds))
         known = {t: c.laid(found[c.name]) for t, c in self._carried.items() if c.name in found}
-        forced = {self._origins[tensor] for tensor in self._bits}
-        return _Truth(found, bounds(self._trace.imported.graph, batch.feeds, known, forced), zeros)
+        graph = self._trace.imported.graph
+        bits, fed = ({self._origins[tensor] for tensor in tensors} for tensors in (self._bits, self._fed))
+        whole = bounds(graph, batch.feeds, known, bits)
+        return _Truth(found, bounds(graph, batch.feeds, known, fed), whole, zeros)
 
     def _laid(self, tensor: str, truth: _Truth) -> Array:
         """ONNX Runtime's numbers as a tensor of the graph, [images, elements]."""
@@ -124,15 +127,17 @@ class Sections:
             result |= (ours[tensor].reshape(wanted.shape) != wanted).any(axis=1)[:images]
         return result
 
-    def _in_sections(self, batch: Batch, bits: Mapping[str, Array]) -> dict[str, Array]:
-        """Every tensor, where each section starts from ONNX Runtime's bits."""
+    def _in_sections(self, batch: Batch, wanted: Mapping[str, Array]) -> dict[str, Array]:
+        """Every tensor, where each section starts from ONNX Runtime's numbers."""
         images = len(next(iter(batch.feeds.values())))
         feeds = dict(batch.feeds)
-        for tensor, wanted in bits.items():
-            shape = self._graph.types[tensor].with_batch(images)
-            feeds[tensor] = np.where(wanted > 0, np.float32(1), np.float32(-1)).reshape(shape)
+        for tensor, numbers in wanted.items():
+            known = self._graph.types[tensor]
+            if known.domain is Domain.BIT:
+                numbers = np.where(numbers > 0, np.float32(1), np.float32(-1))
+            feeds[tensor] = numbers.reshape(known.with_batch(images))
         found = reference.run(self._cut, feeds, everything=True)
-        return {**found, **{tensor: found[_computed(tensor)] for tensor in bits}}
+        return {**found, **{tensor: found[_computed(tensor)] for tensor in wanted}}
 
     def _compare(self, batch: Batch, node: Node, position: int, ours: Array, truth: _Truth) -> None:
         """One tensor against ONNX Runtime's."""
@@ -141,12 +146,12 @@ class Sections:
         wanted = self._laid(tensor, truth)[:images]
         found = ours.reshape(len(ours), -1)[:images]
         same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
-        near = truth.bounds.near.get(origin)
+        near = truth.sections.near.get(origin)
         if near is not None:
             allowed = near.reshape(len(near), -1)[:images]
         else:
             # A bound of infinity, where nothing is known, allows any number.
-            error = truth.bounds.errors[origin].reshape(len(ours), -1)[:images]
+            error = truth.sections.computed[origin].reshape(len(ours), -1)[:images]
             with np.errstate(invalid="ignore"):
                 allowed = (np.abs(found.astype(np.float64) - wanted) <= error) | np.isinf(error)
         self._result.elements += same.size
@@ -216,7 +221,7 @@ class Sections:
     def _uncertain(self, truth: _Truth, images: int) -> Bits:
         """Images for which a bit may differ: all that is known where the tensors of the graph are not."""
         result = np.zeros(images, dtype=np.bool_)
-        for near in truth.bounds.near.values():
+        for near in truth.whole.near.values():
             result |= np.asarray(near.reshape(len(near), -1).any(axis=1))[:images]
         return result
 
@@ -229,7 +234,7 @@ class Sections:
             result.left_out += int(left_out.sum())
             shape = (len(ours[name]), -1)
             found, wanted = ours[name].reshape(shape)[:images], truth.found[name].reshape(shape)[:images]
-            error = truth.bounds.errors[name].reshape(shape)[:images]
+            error = truth.whole.computed[name].reshape(shape)[:images]
             compared = np.broadcast_to(~left_out[:, None], found.shape)
             differing = compared & ~((found == wanted) | (np.isnan(found) & np.isnan(wanted)))
             if compared.any():
@@ -251,11 +256,11 @@ def _computed(tensor: str) -> str:
     return f"{tensor}\n"  # no name of a model holds a line break
 
 
-def _cut(graph: Graph, bits: list[str]) -> Graph:
-    """The graph with ``bits`` as inputs, which are still computed under another name."""
-    cut = set(bits)
+def _cut(graph: Graph, tensors: list[str]) -> Graph:
+    """The graph with ``tensors`` as inputs, which are still computed under another name."""
+    cut = set(tensors)
     nodes = tuple(
         Node(n.name, n.op, n.inputs, tuple(_computed(t) if t in cut else t for t in n.outputs)) for n in graph.nodes
     )
     outputs = tuple(_computed(t) if t in cut else t for t in graph.outputs)
-    return Graph({**graph.inputs, **{t: graph.types[t] for t in bits}}, nodes, outputs, graph.constants)
+    return Graph({**graph.inputs, **{t: graph.types[t] for t in tensors}}, nodes, outputs, graph.constants)

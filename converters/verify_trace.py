@@ -7,19 +7,20 @@ same numbers (:func:`converters.draft.rewrite`), so that tensors are followed th
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
+from bnnrt import reference
 from bnnrt.converters import layout
 from bnnrt.converters.convert import BINARIZING, FOLDING
 from bnnrt.converters.draft import Array, Draft
 from bnnrt.converters.importer import Imported, InputBinding, import_graph
 from bnnrt.converters.layout import Value
 from bnnrt.graph import Constant, Graph
-from bnnrt.ops import Reshape, ToFloat
+from bnnrt.ops import Arithmetic, Clip, Relu, Reshape, Sign, ToFloat
 
 __all__ = ["Carried", "Trace", "bound_input", "carried", "differing_constants", "trace"]
 
@@ -37,15 +38,18 @@ class Trace:
 
 @dataclass(frozen=True)
 class Carried:
-    """The ONNX value that a tensor holds, and in which order."""
+    """The ONNX value that a tensor holds, and in which order. Of bits, ``one``: what +1 stands for, if not itself."""
 
     name: str
     value: Value
+    one: float | None = None
 
     def laid(self, array: Array) -> Array:
         """What ONNX Runtime gives, [images, elements] in the tensor's order."""
         dims, perm = self.value.dims, self.value.perm
         moved = array.reshape(len(array), *dims).transpose(0, *(p + 1 for p in perm))
+        if self.one is not None:
+            moved = np.where(moved == self.one, np.float32(1), np.float32(-1))
         return np.ascontiguousarray(moved.reshape(len(array), -1))
 
     def index(self, element: int) -> tuple[int, ...]:
@@ -73,7 +77,31 @@ def carried(imported: Imported, visible: Collection[str]) -> dict[str, Carried]:
     for name, value in imported.values.items():
         if name in visible and value.tensor in imported.graph.types and value.tensor not in imported.graph.inputs:
             known.setdefault(value.tensor, Carried(name, value))
-    return _spread(imported.graph, known)
+    known = _spread(imported.graph, known)
+    return _spread(imported.graph, {**known, **_bits_of_levels(imported.graph, known)})
+
+
+def _bits_of_levels(graph: Graph, known: Mapping[str, Carried]) -> dict[str, Carried]:
+    """The bits of signs of which only other numbers are known, made of them by operators that treat all alike."""
+    readers, found = graph.consumers(), {}
+    for node in graph.nodes:
+        if not isinstance(node.op, Sign) or node.outputs[0] in known:
+            continue
+        tensor, levels = node.outputs[0], np.array([-1, 1], dtype=np.float32)
+        while tensor not in known and len(readers.get(tensor, [])) == 1:
+            (reader,) = readers[tensor]
+            if not isinstance(reader.op, (Arithmetic, Clip, Relu, ToFloat)):
+                break
+            operands = [levels if name == tensor else graph.constants.get(name) for name in reader.inputs]
+            numbers = [o.data if isinstance(o, Constant) else o for o in operands]
+            if any(n is None or (n is not levels and n.size != 1) for n in numbers):
+                break
+            if not isinstance(reader.op, ToFloat):
+                levels = reference.pointwise(reader.op, *(n for n in numbers if n is not None))
+            tensor = reader.outputs[0]
+        if tensor in known and levels[0] != levels[1]:
+            found[node.outputs[0]] = replace(known[tensor], one=float(levels[1]))
+    return found
 
 
 def _spread(graph: Graph, known: Mapping[str, T]) -> dict[str, T]:

@@ -4,28 +4,58 @@ from __future__ import annotations
 
 import numpy as np
 
+from bnnrt.converters import layout
+from bnnrt.converters.layout import Value
 from bnnrt.converters.onnx_node import OnnxNode
+from bnnrt.converters.scope import Scope
 from bnnrt.errors import GraphError
 from bnnrt.ops import Window
 
-__all__ = ["sees_only_padding", "window_of"]
+__all__ = ["of_image", "sees_only_padding", "spatial_image", "window_of"]
 
 
-def window_of(node: OnnxNode, size: tuple[int, int], kernel: tuple[int, int], *, ceil: bool = True) -> Window:
+def spatial_image(scope: Scope, node: OnnxNode) -> tuple[Value, int]:
+    """Input 0, [N, channels, (rows,) columns], as an NHWC tensor; and its number of spatial axes.
+
+    What has no rows becomes an image of one row.
+    """
+    value = scope.value(node, 0)
+    spatial = len(value.shape) - 1
+    if spatial == 1:
+        channels, columns = value.shape
+        value = layout.reshaped(scope.draft, node.name, value, (channels, 1, columns))
+    elif spatial != 2:
+        raise node.error(
+            f"a tensor of {spatial + 2} dimensions", "only 1-D and 2-D, [N, channels, (rows,) columns], are supported"
+        )
+    return layout.as_image(scope.draft, node.name, value), spatial
+
+
+def of_image(scope: Scope, node: OnnxNode, tensor: str, shape: tuple[int, int, int], spatial: int) -> Value:
+    """What an operator has made of :func:`spatial_image`, with its number of spatial axes again."""
+    value = Value.image(tensor, shape)
+    return value if spatial == 2 else layout.reshaped(scope.draft, node.name, value, (shape[0], shape[2]))
+
+
+def window_of(
+    node: OnnxNode, size: tuple[int, int], kernel: tuple[int, int], *, axes: int = 2, ceil: bool = True
+) -> Window:
     """The window of ``node`` over an image of ``size`` (rows, columns), all padding explicit.
 
-    With ``ceil``, that of ceil_mode too.
+    With ``ceil``, that of ceil_mode too. Where ``axes`` is 1, the node knows of columns alone.
 
     Raises ConversionError for an auto_pad that ONNX does not know and for windows that fit nowhere.
     """
-    strides = node.pair("strides", (1, 1))
-    dilations = node.pair("dilations", (1, 1))
+    strides = node.pair("strides", (1, 1), axes)
+    dilations = node.pair("dilations", (1, 1), axes)
     span = [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)]
     mode = node.text("auto_pad", "NOTSET")
     if mode == "NOTSET":
-        pads = list(node.integers("pads") or (0, 0, 0, 0))
-        if len(pads) != 4 or min(pads) < 0:
-            raise node.error(f"pads {pads} are not supported", "only padding of two axes, not cropping, is supported")
+        pads = list(node.integers("pads") or (0, 0) * axes)
+        if len(pads) != 2 * axes or min(pads) < 0:
+            raise node.error(f"pads {pads} are not supported", "give two numbers a spatial axis, none below 0")
+        if axes == 1:
+            pads = [0, pads[0], 0, pads[1]]
     elif mode == "VALID":
         pads = [0, 0, 0, 0]
     elif mode in ("SAME_UPPER", "SAME_LOWER"):

@@ -6,7 +6,7 @@ Each function takes the operator, then arrays as they lie on the device (bits pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from bnnrt import packing
 from bnnrt.ops import (
+    ArgMax,
     Arithmetic,
     ArithmeticKind,
     AveragePool,
@@ -24,10 +25,14 @@ from bnnrt.ops import (
     Clip,
     Concat,
     Conv,
+    Extreme,
+    Gather,
     Grayscale,
     LocalBinaryPattern,
+    LogSoftmax,
     MaxPool,
     Pad,
+    Picked,
     PRelu,
     Relu,
     Reshape,
@@ -36,14 +41,18 @@ from bnnrt.ops import (
     SignOfZero,
     Softmax,
     Threshold,
+    Ties,
     ToFloat,
+    ToInt64,
+    TopK,
     Transpose,
     Window,
 )
 from bnnrt.preprocess import binarize
-from bnnrt.reference import exponential
+from bnnrt.reference import exponential, logarithm
 
 __all__ = [
+    "arg_max",
     "arithmetic",
     "average_pool",
     "binary_conv",
@@ -51,8 +60,11 @@ __all__ = [
     "bit_pool",
     "clip",
     "concat",
+    "gather",
+    "gather_bits",
     "grayscale",
     "local_binary_pattern",
+    "log_softmax",
     "max_pool",
     "pad",
     "prelu",
@@ -65,16 +77,30 @@ __all__ = [
     "softmax",
     "threshold",
     "to_float",
+    "to_int64",
+    "top_k",
     "transpose",
 ]
 
 Array = npt.NDArray[Any]
 
-_UFUNCS = {
+
+def _greater(a: Array, b: Array, out: Array) -> None:
+    # np.maximum may give either of 0.0 and -0.0.
+    out[...] = np.where((a > b) | np.isnan(a), a, b)
+
+
+def _less(a: Array, b: Array, out: Array) -> None:
+    out[...] = np.where((a < b) | np.isnan(a), a, b)
+
+
+_FUNCTIONS: Mapping[ArithmeticKind, Callable[..., Any]] = {
     ArithmeticKind.ADD: np.add,
     ArithmeticKind.SUB: np.subtract,
     ArithmeticKind.MUL: np.multiply,
     ArithmeticKind.DIV: np.divide,
+    ArithmeticKind.MAX: _greater,
+    ArithmeticKind.MIN: _less,
 }
 
 
@@ -234,10 +260,17 @@ def softmax(op: Softmax, x: Array, out: Array) -> None:
         out /= np.cumsum(out, axis=-1)[..., -1:]
 
 
+def log_softmax(op: LogSoftmax, x: Array, out: Array) -> None:
+    """x and out float32 [..., C]."""
+    with np.errstate(all="ignore"):
+        np.subtract(x, np.fmax.reduce(x, axis=-1, keepdims=True, initial=-np.inf), out=out)
+        out -= logarithm(np.cumsum(exponential(out), axis=-1)[..., -1:])
+
+
 def arithmetic(op: Arithmetic, a: Array, b: Array, out: Array) -> None:
     """a and b float32, broadcast; out float32."""
     with np.errstate(all="ignore"):  # infinities and NaN are the model's own values
-        _UFUNCS[op.kind](a, b, out=out)
+        _FUNCTIONS[op.kind](a, b, out=out)
 
 
 def to_float(op: ToFloat, channels: int, x: Array, out: Array) -> None:
@@ -249,7 +282,7 @@ def to_float(op: ToFloat, channels: int, x: Array, out: Array) -> None:
 
 
 def transpose(op: Transpose, x: Array, out: Array) -> None:
-    """x and out float32."""
+    """x and out float32 or int32."""
     out[...] = x.transpose(op.perm)
 
 
@@ -270,3 +303,37 @@ def reshape(op: Reshape, channels: int, x: Array, out: Array) -> None:
     """Bits packed along the last axis of ``channels``, packed again along the last axis of ``op.shape``."""
     bits = packing.unpack(x, channels).reshape(len(x), prod(op.shape[:-1]), op.shape[-1])
     out[...] = packing.pack(bits).reshape(out.shape)
+
+
+def gather(op: Gather, x: Array, indices: Array, out: Array) -> None:
+    """x and out float32 or int32, or bits packed along another axis than that of ``indices``, int32 [K]."""
+    np.take(x, indices, axis=op.axis, out=out)
+
+
+def gather_bits(channels: int, x: Array, indices: Array, out: Array) -> None:
+    """x uint32 [..., words] of ``channels`` bits, indices int32 [K] of these, out uint32 [..., words of K]."""
+    out[...] = packing.pack(packing.unpack(x, channels)[..., indices])
+
+
+def arg_max(op: ArgMax, x: Array, out: Array) -> None:
+    """x float32 [..., C], out int32 [..., 1]."""
+    extreme = np.fmax if op.extreme is Extreme.GREATEST else np.fmin
+    equal = x == extreme.reduce(x, axis=-1, keepdims=True)
+    found = equal.argmax(axis=-1) if op.ties is Ties.FIRST else x.shape[-1] - 1 - equal[..., ::-1].argmax(axis=-1)
+    out[..., 0] = np.where(np.isnan(x[..., 0]), 0, found)
+
+
+def top_k(op: TopK, x: Array, out: Array) -> None:
+    """x float32 [..., C], out float32 or int32 [..., k]."""
+    if op.extreme is Extreme.LEAST:
+        order = np.argsort(x, axis=-1, kind="stable")[..., : op.k]
+    else:
+        # NaN stands behind the numbers, and has to come before them.
+        first = np.arange(op.k) - np.isnan(x).sum(axis=-1, keepdims=True)
+        order = np.take_along_axis(np.argsort(-x, axis=-1, kind="stable"), first % x.shape[-1], axis=-1)
+    out[...] = order if op.picked is Picked.INDICES else np.take_along_axis(x, order, axis=-1)
+
+
+def to_int64(op: ToInt64, x: Array, out: Array) -> None:
+    """x int32, out int64."""
+    out[...] = x

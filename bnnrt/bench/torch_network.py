@@ -18,6 +18,7 @@ import numpy.typing as npt
 from bnnrt.errors import InputError
 from bnnrt.graph import Graph, Node
 from bnnrt.ops import (
+    ArgMax,
     Arithmetic,
     ArithmeticKind,
     AveragePool,
@@ -31,11 +32,15 @@ from bnnrt.ops import (
     Conv,
     Dense,
     Domain,
+    Extreme,
+    Gather,
     Grayscale,
     LocalBinaryPattern,
+    LogSoftmax,
     MaxPool,
     Op,
     Pad,
+    Picked,
     PRelu,
     Relu,
     Reshape,
@@ -44,7 +49,10 @@ from bnnrt.ops import (
     SignOfZero,
     Softmax,
     Threshold,
+    Ties,
     ToFloat,
+    ToInt64,
+    TopK,
     Transpose,
     Window,
 )
@@ -445,6 +453,10 @@ class TorchNetwork:
         softmax, axis = self._torch.softmax, self._channel_axis(node)
         return lambda x: softmax(x, dim=axis)
 
+    def _log_softmax(self, node: Node) -> Function:
+        log_softmax, axis = self._torch.log_softmax, self._channel_axis(node)
+        return lambda x: log_softmax(x, dim=axis)
+
     def _channel_axis(self, node: Node) -> int:
         return 1 if len(self._graph.types[node.outputs[0]].shape) == _IMAGE else -1
 
@@ -459,6 +471,39 @@ class TorchNetwork:
     def _to_float(self, node: Node) -> Function:
         return lambda x: x.to(self._dtype)
 
+    def _to_int64(self, node: Node) -> Function:
+        return lambda x: x.to(self._torch.int64)
+
+    def _arg_max(self, node: Node) -> Function:
+        assert isinstance(node.op, ArgMax)
+        op, axis, integer = node.op, self._channel_axis(node), self._torch.int32
+        find = self._torch.argmax if op.extreme is Extreme.GREATEST else self._torch.argmin
+        if op.ties is Ties.FIRST:
+            return lambda x: find(x, dim=axis, keepdim=True).to(integer)
+        last = self._graph.types[node.inputs[0]].channels - 1
+        return lambda x: (last - find(x.flip(axis), dim=axis, keepdim=True)).to(integer)
+
+    def _top_k(self, node: Node) -> Function:
+        op, axis = node.op, self._channel_axis(node)
+        assert isinstance(op, TopK)
+        sort, part = self._torch.sort, 0 if op.picked is Picked.VALUES else 1
+
+        def run(x: Tensor) -> Tensor:
+            # torch.topk gives equal elements in any order.
+            found = sort(x, dim=axis, descending=op.extreme is Extreme.GREATEST, stable=True)[part]
+            return found.narrow(axis, 0, op.k) if part == 0 else found.narrow(axis, 0, op.k).to(self._torch.int32)
+
+        return run
+
+    def _gather(self, node: Node) -> Function:
+        assert isinstance(node.op, Gather)
+        axis = node.op.axis
+        if len(self._graph.types[node.outputs[0]].shape) == _IMAGE:
+            axis = 1 if axis == _IMAGE - 1 else axis + 1
+        index_select = self._torch.index_select
+        indices = self._torch.from_numpy(np.array(self._graph.constants[node.inputs[1]].data)).to(self.device)
+        return lambda x: index_select(x, axis, indices)
+
     def _arithmetic(self, node: Node) -> Function:
         assert isinstance(node.op, Arithmetic)
         kinds = {
@@ -466,10 +511,10 @@ class TorchNetwork:
             ArithmeticKind.SUB: self._torch.sub,
             ArithmeticKind.MUL: self._torch.mul,
             ArithmeticKind.DIV: self._torch.div,
+            ArithmeticKind.MAX: self._torch.maximum,
+            ArithmeticKind.MIN: self._torch.minimum,
         }
-        function = kinds.get(node.op.kind)
-        if function is None:
-            raise InputError(f"{node.op.kind.value} has no counterpart in PyTorch here", node.name)
+        function = kinds[node.op.kind]
         if len(self._graph.types[node.outputs[0]].shape) != _IMAGE:
             return lambda a, b: function(a, b)
         # A vector goes along the channels.
@@ -527,13 +572,16 @@ _LAYERS: dict[type[Op], Callable[..., Function]] = {
     Dense: TorchNetwork._dense,
 }
 _FUNCTIONS: dict[type[Op], Callable[[TorchNetwork, Node], Function]] = {
+    ArgMax: TorchNetwork._arg_max,
     Arithmetic: TorchNetwork._arithmetic,
     AveragePool: TorchNetwork._average_pool,
     BitPool: TorchNetwork._bit_pool,
     Clip: TorchNetwork._clip,
     Concat: TorchNetwork._concat,
+    Gather: TorchNetwork._gather,
     Grayscale: TorchNetwork._grayscale,
     LocalBinaryPattern: TorchNetwork._local_binary_pattern,
+    LogSoftmax: TorchNetwork._log_softmax,
     MaxPool: TorchNetwork._max_pool,
     PRelu: TorchNetwork._prelu,
     Pad: TorchNetwork._padded,
@@ -544,5 +592,7 @@ _FUNCTIONS: dict[type[Op], Callable[[TorchNetwork, Node], Function]] = {
     Softmax: TorchNetwork._softmax,
     Threshold: TorchNetwork._threshold,
     ToFloat: TorchNetwork._to_float,
+    ToInt64: TorchNetwork._to_int64,
+    TopK: TorchNetwork._top_k,
     Transpose: TorchNetwork._transpose,
 }

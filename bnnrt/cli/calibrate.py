@@ -24,6 +24,7 @@ from bnnrt.cli.evaluate import labelled_images
 from bnnrt.cli.options import BackendOption, BundleArgument, JsonOption
 from bnnrt.cli.output import check_bundle_output, console, print_error, print_json, table, with_progress
 from bnnrt.errors import ImageError, InputError
+from bnnrt.graph import class_scores
 from bnnrt.input_thresholds import InputThresholds
 from bnnrt.preprocess.parallel import load_many
 from bnnrt.preprocess.pipeline import ImagePipeline
@@ -66,7 +67,8 @@ def calibrate_command(
     loaded = load_bundle(bundle)
     thresholds = InputThresholds(loaded)
     labels = class_names(loaded)
-    if prod(loaded.model.types[loaded.model.outputs[0]].with_batch(1)) != len(labels):
+    scores = class_scores(loaded.model)
+    if scores is None or prod(loaded.model.types[scores].with_batch(1)) != len(labels):
         raise InputError("the first output is no score of each class", loaded.provenance.source, "leave T as it is")
     assert loaded.pipeline is not None  # it has thresholds on pixels
     files, classes, pixels, failed = _read(labelled_images(folder, list(labels)), loaded.pipeline)

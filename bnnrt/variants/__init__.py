@@ -15,6 +15,7 @@ from bnnrt.variants.elementwise import ELEMENTWISE_VARIANTS
 from bnnrt.variants.host import HOST_VARIANTS
 from bnnrt.variants.lanes import LANE_VARIANTS
 from bnnrt.variants.paper import PAPER_VARIANTS
+from bnnrt.variants.picking import PICKING_VARIANTS
 from bnnrt.variants.real import REAL_VARIANTS
 from bnnrt.variants.tiles import TILE_VARIANTS
 
@@ -25,6 +26,7 @@ VARIANTS: tuple[Variant, ...] = (
     *TILE_VARIANTS,
     *PAPER_VARIANTS,
     *ELEMENTWISE_VARIANTS,
+    *PICKING_VARIANTS,
     *BINARY_VARIANTS,
     *REAL_VARIANTS,
     *HOST_VARIANTS,

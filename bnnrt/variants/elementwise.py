@@ -19,6 +19,7 @@ from bnnrt.ops import (
     Domain,
     Grayscale,
     LocalBinaryPattern,
+    LogSoftmax,
     MaxPool,
     Pad,
     PRelu,
@@ -52,7 +53,14 @@ _C_TYPES = {Domain.UINT8: "uchar", Domain.INT32: "int", Domain.BIT: "uint", Doma
 _SOFTMAX_GROUPS = (64, 32, 16, 8, 4, 2, 1)
 # Words whose bits a group works out, most first.
 _VOTE_ROWS = (4, 2, 1)
-_OPERATIONS = {ArithmeticKind.ADD: 0, ArithmeticKind.SUB: 1, ArithmeticKind.MUL: 2, ArithmeticKind.DIV: 3}
+_OPERATIONS = {
+    ArithmeticKind.ADD: 0,
+    ArithmeticKind.SUB: 1,
+    ArithmeticKind.MUL: 2,
+    ArithmeticKind.DIV: 3,
+    ArithmeticKind.MAX: 4,
+    ArithmeticKind.MIN: 5,
+}
 
 
 def _step(site: Site, entry: str, source: KernelSource, *inputs: str) -> StepCode:
@@ -172,7 +180,16 @@ def _sigmoid(site: Site) -> StepCode:
 def _softmax(site: Site) -> StepCode:
     channels = site.type(site.output).channels
     group = next(size for size in _SOFTMAX_GROUPS if size == 1 or fits(site.device, (size, 1, 1), 4 * (size + 1)))
-    source = _dividing(site, "common/exponential.h", "common/softmax.h", CHANNELS=channels, GROUP=group)
+    if isinstance(site.node.op, LogSoftmax):
+        source = KernelSource.of(
+            *("common/exponential.h", "common/logarithm.h", "common/softmax.h"),
+            CHANNELS=channels,
+            GROUP=group,
+            LOGARITHM=1,
+        )
+    else:
+        defines: dict[str, Define] = {"CHANNELS": channels, "GROUP": group, "LOGARITHM": 0}
+        source = _dividing(site, "common/exponential.h", "common/softmax.h", **defines)
     rows = site.count(site.output) // channels
     args = (site.node.inputs[0], site.output)
     launch = LaunchSpec("softmax", source, args, (rows, 1, 1), (group, 1, 1), local_bytes=4 * (group + 1))
@@ -180,10 +197,18 @@ def _softmax(site: Site) -> StepCode:
 
 
 def _broadcast(operand: TensorType, out: TensorType) -> int:
-    """How arithmetic.h reads an operand: whole, one a channel, or a single number."""
+    """How arithmetic.h reads an operand: whole, one a channel, a single number, or repeated along some axes."""
     if operand.shape == out.shape:
         return 0
+    if len(operand.shape) == len(out.shape):
+        return 3
     return 1 if operand.channels == out.channels and out.channels > 1 else 2
+
+
+def _steps(operand: TensorType) -> tuple[int, ...]:
+    """The operand's step for each axis but the batch, 0 along those of one element."""
+    sizes = operand.with_batch(1)[1:]
+    return tuple(0 if size == 1 else prod(sizes[axis + 1 :]) for axis, size in enumerate(sizes))
 
 
 def _arithmetic(site: Site) -> StepCode:
@@ -200,6 +225,11 @@ def _arithmetic(site: Site) -> StepCode:
         "A_BROADCAST": _broadcast(a, out),
         "B_BROADCAST": _broadcast(b, out),
     }
+    if 3 in (defines["A_BROADCAST"], defines["B_BROADCAST"]):
+        dims = out.with_batch(1)[1:]
+        defines |= {"RANK": len(dims), "DIMS": dims, "SIZE": prod(dims)}
+        for name, operand in (("A", a), ("B", b)):
+            defines |= {f"{name}_STRIDES": _steps(operand), f"{name}_SIZE": prod(operand.with_batch(1)[1:])}
     if op.kind is ArithmeticKind.DIV:
         source = _dividing(site, "common/arithmetic.h", **defines)
     else:
@@ -325,6 +355,7 @@ ELEMENTWISE_VARIANTS: tuple[Variant, ...] = (
     Variant("concat", (Concat,), C_LANGUAGES, _concat),
     Variant("grayscale", (Grayscale,), C_LANGUAGES, _grayscale),
     Variant("lbp", (LocalBinaryPattern,), C_LANGUAGES, _lbp),
+    Variant("log_softmax", (LogSoftmax,), C_LANGUAGES, _softmax),
     Variant("max_pool", (MaxPool,), C_LANGUAGES, _max_pool),
     Variant("pad", (Pad,), C_LANGUAGES, _pad),
     Variant("prelu", (PRelu,), C_LANGUAGES, _prelu),

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from bnnrt.backends import numpy_kernels
 from bnnrt.backends.base import HostFunction, Language
 from bnnrt.ops import (
+    ArgMax,
     Arithmetic,
     AveragePool,
     BinaryConv,
@@ -23,8 +24,11 @@ from bnnrt.ops import (
     Concat,
     Conv,
     Dense,
+    Domain,
+    Gather,
     Grayscale,
     LocalBinaryPattern,
+    LogSoftmax,
     MaxPool,
     Op,
     Pad,
@@ -36,6 +40,8 @@ from bnnrt.ops import (
     Softmax,
     Threshold,
     ToFloat,
+    ToInt64,
+    TopK,
     Transpose,
 )
 from bnnrt.variants.base import LaunchSpec, Site, StepCode, Variant
@@ -92,11 +98,20 @@ def _real(site: Site, function: Callable[..., None], x: str, weights: str) -> St
     return StepCode((launch,), {name: values})
 
 
+def _gather(site: Site) -> StepCode:
+    op, x = site.node.op, site.type(site.node.inputs[0])
+    assert isinstance(op, Gather)
+    if x.domain is Domain.BIT and op.axis == len(x.shape) - 1:
+        return _launch(site, partial(numpy_kernels.gather_bits, x.channels), *site.node.inputs)
+    return _launch(site, partial(numpy_kernels.gather, op), *site.node.inputs)
+
+
 def _row(op: type[Op], build: Callable[[Site], StepCode]) -> Variant:
     return Variant("numpy", (op,), (Language.NUMPY,), build)
 
 
 HOST_VARIANTS: tuple[Variant, ...] = (
+    _row(ArgMax, _plain(numpy_kernels.arg_max)),
     _row(Arithmetic, _plain(numpy_kernels.arithmetic)),
     _row(AveragePool, _plain(numpy_kernels.average_pool)),
     _row(BinaryConv, _packed(numpy_kernels.binary_conv)),
@@ -108,8 +123,10 @@ HOST_VARIANTS: tuple[Variant, ...] = (
     _row(Concat, _plain(numpy_kernels.concat)),
     _row(Conv, _real_conv),
     _row(Dense, _real_dense),
+    _row(Gather, _gather),
     _row(Grayscale, _plain(numpy_kernels.grayscale)),
     _row(LocalBinaryPattern, _plain(numpy_kernels.local_binary_pattern)),
+    _row(LogSoftmax, _plain(numpy_kernels.log_softmax)),
     _row(MaxPool, _plain(numpy_kernels.max_pool)),
     _row(PRelu, _plain(numpy_kernels.prelu)),
     _row(Pad, _plain(numpy_kernels.pad)),
@@ -120,5 +137,7 @@ HOST_VARIANTS: tuple[Variant, ...] = (
     _row(Softmax, _plain(numpy_kernels.softmax)),
     _row(Threshold, _plain(numpy_kernels.threshold)),
     _row(ToFloat, _packed(numpy_kernels.to_float)),
+    _row(ToInt64, _plain(numpy_kernels.to_int64)),
+    _row(TopK, _plain(numpy_kernels.top_k)),
     _row(Transpose, _plain(numpy_kernels.transpose)),
 )

@@ -1,7 +1,8 @@
 /* Softmax of rows [CHANNELS], one group of GROUP threads a row. The greatest element is subtracted first; powers are added
- * up from 0 in order of channels, by one thread, GROUP of them at a time. Behind division.h and exponential.h.
+ * up from 0 in order of channels, by one thread, GROUP of them at a time. Behind division.h and exponential.h; with LOGARITHM 1
+ * its logarithm instead, behind exponential.h and logarithm.h.
  *
- * CHANNELS, GROUP.
+ * CHANNELS, GROUP, LOGARITHM.
  */
 KERNEL softmax(const GLOBAL float *RESTRICT x, GLOBAL float *RESTRICT out)
 {
@@ -28,7 +29,9 @@ KERNEL softmax(const GLOBAL float *RESTRICT x, GLOBAL float *RESTRICT out)
         const int c = start + thread;
         if (c < CHANNELS) {
             shared[thread] = exponential(row[c] - greatest);
+#if !LOGARITHM
             result[c] = shared[thread];
+#endif
         }
         BARRIER();
         if (thread == 0) {
@@ -39,6 +42,12 @@ KERNEL softmax(const GLOBAL float *RESTRICT x, GLOBAL float *RESTRICT out)
         }
         BARRIER();
     }
+#if LOGARITHM
+    const float subtracted = logarithm(total[0]);
+    for (int c = thread; c < CHANNELS; c += GROUP)
+        result[c] = row[c] - greatest - subtracted;
+#else
     for (int c = thread; c < CHANNELS; c += GROUP)
         result[c] = QUOTIENT(result[c], total[0]); /* what this thread itself has written */
+#endif
 }

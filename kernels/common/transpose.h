@@ -1,9 +1,11 @@
-/* Permutation of axes, float32, one thread an output element.
+/* Permutation of axes, one thread an output element. Whatever has 32 bits is copied.
  *
  * RANK, DIMS the output's sizes (without the batch: the count is the batch's business), STRIDES the input's step for
  * each output axis, SIZE elements of one image.
  */
-KERNEL transpose(const GLOBAL float *RESTRICT x, GLOBAL float *RESTRICT out, int count)
+typedef uint moved;
+
+KERNEL transpose(const GLOBAL moved *RESTRICT x, GLOBAL moved *RESTRICT out, int count)
 {
     const int id = GLOBAL_ID(0);
     if (id >= count)

@@ -297,7 +297,7 @@ def test_sigmoid_and_softmax(backend: Backend, channels: int, batch: int, seed: 
     special = np.array([0, -0.0, np.inf, -np.inf, np.nan, 3e38], dtype=np.float32)
     rows = rng.random((batch, 3, 1)) < 0.3
     x = np.where(rows & (rng.random(x.shape) < 0.3), rng.choice(special, x.shape), x)
-    for op in (ops.Sigmoid(), ops.Softmax()):
+    for op in (ops.Sigmoid(), ops.Softmax(), ops.LogSoftmax()):
         check(backend, one_node(op, TensorType((None, 3, channels), Domain.FLOAT32)), {"x": x})
 
 
@@ -372,6 +372,114 @@ def test_arithmetic(
     names = ("c", "x") if operand.startswith("left") else ("x", "c")
     graph = Graph({"x": tensor_type}, (Node("node", ops.Arithmetic(kind), names, ("y",)),), ("y",), {"c": constant})
     check(backend, graph, {"x": x})
+
+
+@checked
+@given(
+    st.sampled_from(list(ops.ArithmeticKind)),
+    st.lists(st.tuples(st.integers(1, 9), st.sampled_from(["both", "both", "a", "b"])), min_size=1, max_size=4),
+    st.integers(1, 3),
+    seeds(),
+)
+def test_arithmetic_of_tensors_that_repeat(
+    backend: Backend, kind: ops.ArithmeticKind, axes: list[tuple[int, str]], batch: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    shapes = {name: tuple(size if kept in ("both", name) else 1 for size, kept in axes) for name in "ab"}
+    feeds = {name: with_nan(rng, reals(rng, batch, *shape)) for name, shape in shapes.items()}
+    types = {name: TensorType((None, *shape), Domain.FLOAT32) for name, shape in shapes.items()}
+    node = Node("node", ops.Arithmetic(kind), ("a", "b"), ("y",))
+    check(backend, Graph(types, (node,), ("y",)), feeds)
+
+
+@checked
+@given(
+    st.sampled_from(list(ops.ArithmeticKind)),
+    st.sampled_from([Domain.INT32, Domain.UINT8, Domain.BIT]),
+    st.sampled_from([((2, 3, 4), (2, 3, 4)), ((2, 1, 4), (1, 3, 1)), ((1, 1, 1), (2, 3, 4)), ((2, 3, 40), (1, 1, 40))]),
+    st.sampled_from([("a", "b"), ("b", "a"), ("a", "a")]),
+    st.integers(1, 3),
+    seeds(),
+)
+def test_arithmetic_of_what_becomes_float(
+    backend: Backend,
+    kind: ops.ArithmeticKind,
+    domain: Domain,
+    shapes: tuple[tuple[int, ...], tuple[int, ...]],
+    operands: tuple[str, str],
+    batch: int,
+    seed: int,
+) -> None:
+    """ToFloat in front of the first, the second or both operands: backends may run the two operators at once."""
+    rng = np.random.default_rng(seed)
+    types = {"x": TensorType((None, *shapes[0]), domain), "b": TensorType((None, *shapes[1]), Domain.FLOAT32)}
+    values = {Domain.INT32: (-(2**31), 2**31), Domain.UINT8: (0, 256)}
+    if domain is Domain.BIT:
+        x = bits(rng, batch, *shapes[0])
+    else:
+        x = rng.integers(*values[domain], (batch, *shapes[0])).astype(np.int32 if domain is Domain.INT32 else np.uint8)
+    feeds = {"x": x, "b": with_nan(rng, reals(rng, batch, *shapes[1]))}
+    nodes = (
+        Node("float", ops.ToFloat(), ("x",), ("a",)),
+        Node("node", ops.Arithmetic(kind), operands, ("y",)),
+    )
+    check(backend, Graph(types, nodes, ("y",)), feeds)
+
+
+@checked
+@given(
+    st.sampled_from([Domain.FLOAT32, Domain.INT32, Domain.BIT]),
+    st.tuples(st.integers(1, 5), st.integers(1, 5), st.integers(1, 70)),
+    st.integers(1, 3),
+    st.integers(1, 70),
+    st.integers(1, 3),
+    seeds(),
+)
+def test_gather(
+    backend: Backend, domain: Domain, sizes: tuple[int, ...], axis: int, picked: int, batch: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    indices = Constant.of(rng.integers(0, sizes[axis - 1], picked).astype(np.int32))
+    if domain is Domain.BIT:
+        x = bits(rng, batch, *sizes)
+    elif domain is Domain.INT32:
+        x = rng.integers(-(2**31), 2**31, (batch, *sizes)).astype(np.int32)
+    else:
+        x = with_nan(rng, reals(rng, batch, *sizes))
+    check(backend, one_node(ops.Gather(axis), TensorType((None, *sizes), domain), indices), {"x": x})
+
+
+def rankings(rng: np.random.Generator, *shape: int) -> Array:
+    """Few different numbers, so that many are equal; and NaN, infinities and both zeros."""
+    x = rng.integers(-2, 3, shape).astype(np.float32)
+    special = np.array([-0.0, np.inf, -np.inf, np.nan], dtype=np.float32)
+    return np.where(rng.random(shape) < rng.choice([0, 0.2, 0.9]), rng.choice(special, shape), x)
+
+
+@checked
+@example(1, 1, ops.Extreme.LEAST, 0)
+@given(st.integers(1, 70), st.integers(1, 4), st.sampled_from(list(ops.Extreme)), seeds())
+def test_arg_max(backend: Backend, channels: int, batch: int, extreme: ops.Extreme, seed: int) -> None:
+    x = rankings(np.random.default_rng(seed), batch, 3, channels)
+    for ties in ops.Ties:
+        graph = one_node(ops.ArgMax(extreme, ties), TensorType((None, *x.shape[1:]), Domain.FLOAT32))
+        check(backend, graph, {"x": x})
+
+
+@checked
+@given(st.integers(1, 70), st.integers(1, 70), st.integers(1, 4), st.sampled_from(list(ops.Extreme)), seeds())
+def test_top_k(backend: Backend, channels: int, k: int, batch: int, extreme: ops.Extreme, seed: int) -> None:
+    x = rankings(np.random.default_rng(seed), batch, 3, channels)
+    for picked in ops.Picked:
+        op = ops.TopK(min(k, channels), extreme, picked)
+        check(backend, one_node(op, TensorType((None, *x.shape[1:]), Domain.FLOAT32)), {"x": x})
+
+
+@checked
+@given(st.integers(1, 70), st.integers(1, 4), seeds())
+def test_to_int64(backend: Backend, channels: int, batch: int, seed: int) -> None:
+    x = np.random.default_rng(seed).integers(-(2**31), 2**31, (batch, channels)).astype(np.int32)
+    check(backend, one_node(ops.ToInt64(), TensorType((None, channels), Domain.INT32)), {"x": x})
 
 
 @checked

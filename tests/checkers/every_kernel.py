@@ -88,7 +88,7 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
         yield variant, graph_of(ops.Conv(WINDOW), real, kernel), pixels
     yield "default", graph_of(ops.MaxPool(WINDOW), real), pixels
     yield "default", graph_of(ops.AveragePool(WINDOW, (1, 0, 0, 1)), real), pixels
-    for op in (ops.Relu(), ops.Clip(-0.5, 0.5), ops.Sigmoid(), ops.Softmax()):
+    for op in (ops.Relu(), ops.Clip(-0.5, 0.5), ops.Sigmoid(), ops.Softmax(), ops.LogSoftmax()):
         yield "default", graph_of(op, real), pixels
     yield "default", graph_of(ops.PRelu(), real, Constant.of(rng.normal(size=5).astype(np.float32))), pixels
     yield "default", graph_of(ops.Pad((1, 0, 2, 1), 0.5), real), pixels
@@ -97,6 +97,16 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
     both = {**pixels, "z": rng.normal(size=(BATCH, 6, 7, 3)).astype(np.float32)}
     yield "default", Graph({"x": real, "z": other}, joined, ("y",), {}), both
     yield "default", graph_of(ops.Transpose((0, 3, 1, 2)), real), pixels
+    picks = Constant.of(np.array([4, 0, 4], dtype=np.int32))
+    for axis in (1, 3):
+        yield "default", graph_of(ops.Gather(axis), real, picks), pixels
+    yield "default", graph_of(ops.ArgMax(ops.Extreme.LEAST, ops.Ties.LAST), real), pixels
+    yield "default", graph_of(ops.TopK(3), real), pixels
+    ends = (Node("k", ops.TopK(2, picked=ops.Picked.INDICES), ("x",), ("i",)), Node("n", ops.ToInt64(), ("i",), ("y",)))
+    yield "default", Graph({"x": real}, ends, ("y",)), pixels
+    repeated = (Node("n", ops.Arithmetic(ops.ArithmeticKind.MAX), ("x", "z"), ("y",)),)
+    row = {**pixels, "z": rng.normal(size=(BATCH, 1, 7, 1)).astype(np.float32)}
+    yield "default", Graph({"x": real, "z": TensorType((None, 1, 7, 1), Domain.FLOAT32)}, repeated, ("y",)), row
     yield "default", graph_of(ops.Sign(), real), pixels
     planes = (
         Node("t", ops.Transpose((0, 2, 3, 1)), ("x",), ("nhwc",)),
@@ -111,6 +121,7 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
     feeds = {"x": bits(BATCH, 6, 7, 40)}
     yield "default", graph_of(ops.BitPool(WINDOW), x, weights(40)), feeds
     yield "default", graph_of(ops.ToFloat(), x), feeds
+    yield "default", graph_of(ops.Gather(3), x, Constant.of(np.arange(39, -1, -1, dtype=np.int32))), feeds
     yield "default", graph_of(ops.Reshape((6 * 7 * 40,)), x), feeds
     levels = TensorType((None, 6, 7, 3), Domain.UINT8)
     t, f = Constant.of(np.array([0, 128, 256], dtype=np.int32)), weights(3)

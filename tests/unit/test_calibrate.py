@@ -621,6 +621,29 @@ def test_outputs_that_are_no_scores(run: Run, folder: Path, tmp_path: Path) -> N
     assert not (tmp_path / "o.bnn").exists()
 
 
+def test_a_network_that_ends_in_its_class(run: Run, folder: Path, tmp_path: Path) -> None:
+    scores = network(tmp_path / "scores.onnx", 3, [*adding(-200), *SIGN])
+    model = onnx.load(scores)
+    model.graph.node[-1].output[0] = "scores"
+    model.graph.node.append(helper.make_node("ArgMax", ["scores"], ["y"], axis=1, keepdims=0))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.INT64, ["N"]))
+    onnx.save(model, tmp_path / "class.onnx")
+    found = []
+    for path in (scores, tmp_path / "class.onnx"):
+        done = calibrate(run, path, folder, "-o", path.with_suffix(".bnn"), "--json")
+        assert (done.status, done.err) == (0, "")
+        found.append({**json.loads(done.out), "bundle": None})
+    assert found[0] == found[1]
+    with InferenceSession(tmp_path / "class.bnn", "numpy") as session:
+        assert session.bundle.outputs[0].dtype == "int64"
+        assert {r.label for r in session.classify(sorted((folder / "light").iterdir()))} == {"light"}
+    model.graph.node[-1].op_type = "ArgMin"
+    del model.metadata_props[:]  # what it gives is no label
+    onnx.save(model, tmp_path / "least.onnx")
+    done = calibrate(run, tmp_path / "least.onnx", folder, "-o", tmp_path / "o.bnn")
+    assert_refused(done, "the first output is no score of each class")
+
+
 def test_folders(run: Run, small: Path, tmp_path: Path) -> None:
     def refused(counts: dict[str, int], *parts: str) -> Path:
         made = photos(tmp_path / str(len(list(tmp_path.iterdir()))), counts, LEVELS | {"odd": (0, 255)})

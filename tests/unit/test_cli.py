@@ -128,6 +128,63 @@ def test_help_lists_every_command(run: Run) -> None:
         assert [name for name in COMMANDS if re.search(rf"^\W*{name} ", done.out, re.MULTILINE)] == COMMANDS
 
 
+# Convert
+
+
+def on_a_terminal(*arguments: object) -> str:
+    """What a command writes to stderr if that is a terminal."""
+    leader, follower = os.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "bnnrt", *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=follower,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+    ) as process:
+        os.close(follower)
+        written = b""
+        with contextlib.suppress(OSError):  # the end, where a terminal has been closed on the other side
+            while data := os.read(leader, 4096):
+                written += data
+        assert process.wait(120) == 0
+    os.close(leader)
+    return written.decode()
+
+
+def test_progress_of_a_conversion_is_for_terminals_only(tmp_path: Path) -> None:
+    output = tmp_path / "m.bnn"
+    shown = on_a_terminal("convert", MODEL, "-o", output)
+    for text in ("paper_dynamo.onnx: reading", "writing m.bnn", "%"):
+        assert text in shown
+    assert on_a_terminal("convert", MODEL, "-o", output, "--json") == ""
+    done = started("-m", "bnnrt", "convert", MODEL, "-o", output)
+    assert (done.status, done.err) == (0, "")
+    assert "reading" not in done.out
+
+
+def test_json_of_a_conversion_is_all_there_is_on_stdout(tmp_path: Path) -> None:
+    done = started("-m", "bnnrt", "convert", MODEL, "-o", tmp_path / "m.bnn", "--json")
+    assert (done.status, done.err, len(done.lines)) == (0, "", 1)
+    assert done.lines[0]["schema"] == "bnnrt-conversion-1"
+    assert done.lines[0]["bytes"] == (tmp_path / "m.bnn").stat().st_size
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_no_bundle_without_its_report(tmp_path: Path, form: list[str]) -> None:
+    """A command that fails leaves nothing behind, also where only its report cannot be written."""
+    old = tmp_path / "old.bnn"
+    assert started("-m", "bnnrt", "convert", MODEL, "-o", old).status == 0
+    before = old.read_bytes()
+    for output in (tmp_path / "new.bnn", old):
+        with open("/dev/full", "w") as full:
+            command = [sys.executable, "-m", "bnnrt", "convert", FIXTURES / "paper_legacy.onnx", "-o", output, *form]
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+        assert done.returncode == 1
+        assert done.stderr == "error: the output cannot be written: No space left on device\n"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["old.bnn"]
+    assert old.read_bytes() == before
+
+
 # The commands
 
 

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bnnrt import packing
-from bnnrt.errors import GraphError
-from bnnrt.graph import STORAGE, Constant, Graph, Node
+from bnnrt import ops, packing
+from bnnrt.errors import BundleError, GraphError
+from bnnrt.graph import STORAGE, Constant, Graph, Node, class_scores
+from bnnrt.graph_json import Value, decode_graph, encode_graph
 from bnnrt.ops import Arithmetic, ArithmeticKind, BinaryDense, Domain, Sign, TensorType, ToFloat
 
 X = {"x": TensorType((None, 3), Domain.FLOAT32)}
@@ -144,7 +145,7 @@ def test_a_constant_is_contiguous() -> None:
     assert np.array_equal(constant.data, values)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float16, np.int64, np.int8, np.uint32, np.bool_])
+@pytest.mark.parametrize("dtype", [np.float64, np.float16, np.int16, np.int8, np.uint32, np.bool_])
 def test_a_constant_needs_a_domain(dtype: npt.DTypeLike) -> None:
     with pytest.raises(GraphError, match="has no domain"):
         Constant.of(np.zeros(3, dtype))
@@ -175,3 +176,43 @@ def test_a_constant_refuses_what_does_not_fit(
 def test_whole_words_have_no_tail() -> None:
     full = np.full((2, 2), 0xFFFFFFFF, np.uint32)
     assert Constant(TensorType((2, 64), Domain.BIT), full).unpacked().all()
+
+
+@pytest.mark.parametrize("index", [-1, 3, 2**31 - 1])
+def test_an_index_is_within_its_axis(index: int) -> None:
+    x = TensorType((None, 3), Domain.FLOAT32)
+    node = Node("pick", ops.Gather(1), ("x", "i"), ("y",))
+    with pytest.raises(GraphError, match=r"an index is not between 0 and 2.*pick"):
+        Graph({"x": x}, (node,), ("y",), {"i": Constant.of(np.array([0, index], dtype=np.int32))})
+
+
+def scored(*steps: ops.Op) -> Graph:
+    names = ["x", *(f"t{i}" for i in range(len(steps)))]
+    nodes = tuple(Node(b, op, (a,), (b,)) for op, a, b in zip(steps, names, names[1:], strict=False))
+    return Graph({"x": TensorType((None, 5), Domain.FLOAT32)}, nodes, (names[-1],))
+
+
+@pytest.mark.parametrize(
+    ("steps", "scores"),
+    [
+        ([ops.Relu()], "t0"),
+        ([ops.Relu(), ops.ArgMax(), ops.Reshape(()), ops.ToInt64()], "t0"),
+        ([ops.Relu(), ops.ArgMax(), ops.ToFloat()], "t0"),
+        ([ops.Relu(), ops.TopK(2, picked=ops.Picked.INDICES), ops.ToInt64()], "t0"),
+        ([ops.Relu(), ops.TopK(2)], "t0"),
+        ([ops.Relu(), ops.TopK(2, ops.Extreme.LEAST)], None),
+        ([ops.Relu(), ops.ArgMax(ops.Extreme.LEAST)], None),
+    ],
+)
+def test_where_the_scores_of_the_classes_are(steps: list[ops.Op], scores: str | None) -> None:
+    assert class_scores(scored(*steps)) == scores
+
+
+def test_an_index_of_a_bundle_is_within_its_axis() -> None:
+    x = TensorType((None, 3), Domain.FLOAT32)
+    good, bad = (Constant.of(np.array([2, index], dtype=np.int32)) for index in (0, 3))
+    graph = Graph({"x": x}, (Node("pick", ops.Gather(1), ("x", "i"), ("y",)),), ("y",), {"i": good})
+    document = Value(encode_graph(graph, {"i": "i"}), "graph")
+    assert decode_graph(document, {"i": good}).nodes == graph.nodes
+    with pytest.raises(BundleError, match="an index is not between 0 and 2"):
+        decode_graph(document, {"i": bad})

@@ -262,6 +262,18 @@ def test_an_accumulator_that_others_read_is_not_fused_away(graph: Graph, device:
     follow(plan)
 
 
+@pytest.mark.parametrize("device", [GPU, CUDA_GPU, CPU], ids=lambda device: f"{device.backend}-{device.kind.value}")
+def test_a_tensor_that_its_only_reader_reads_twice_is_not_fused_away(device: DeviceInfo) -> None:
+    nodes = (
+        Node("float", ops.ToFloat(), ("x",), ("a",)),
+        Node("twice", ops.Arithmetic(ops.ArithmeticKind.ADD), ("a", "a"), ("y",)),
+    )
+    plan = make_plan(Graph({"x": TensorType((None, 8), Domain.INT32)}, nodes, ("y",)), device, 1)
+    assert names(plan) == [("float",), ("twice",)]
+    assert "a" in plan.placements
+    follow(plan)
+
+
 def test_only_a_threshold_is_fused() -> None:
     x = TensorType((None, 8, 8, 40), Domain.BIT)
     nodes = (

@@ -34,7 +34,9 @@ def by_onnx_runtime(operator: str, *inputs: Array, opset: int = 17, **attributes
         else:
             dtype = helper.np_dtype_to_tensor_dtype(array.dtype)
             values.append(helper.make_tensor_value_info(names[-1], dtype, array.shape))
-    output = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    of_indices = operator in ("ArgMax", "ArgMin")
+    kind = onnx.TensorProto.INT64 if of_indices else onnx.TensorProto.FLOAT
+    output = helper.make_tensor_value_info("y", kind, None)
     node = helper.make_node(operator, names, ["y"], **attributes)
     graph = helper.make_graph([node], "one", values, [output], initializers)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
@@ -373,6 +375,17 @@ def test_exponential_is_off_by_less_than_2_ulp() -> None:
     assert ulps.max() < 2
 
 
+def test_logarithm_is_off_by_less_than_2_ulp() -> None:
+    rng = np.random.default_rng(7)
+    x = np.concatenate([rng.integers(0x3F800000, 0x7F800000, 1 << 20).astype(np.int32).view(np.float32)])
+    x = np.concatenate([x, 1 + rng.random(1 << 18).astype(np.float32) * np.float32(1e-3)])
+    exact = np.log(x.astype(np.float64))
+    off = np.abs(reference.logarithm(x).astype(np.float64) - exact) / np.spacing(exact.astype(np.float32))
+    assert off[x > 1].max() < 2
+    special = np.array([1, np.inf, np.nan], np.float32)
+    np.testing.assert_array_equal(reference.logarithm(special), np.array([0, np.inf, np.nan], np.float32))
+
+
 def test_exponential_of_special_numbers() -> None:
     x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30, -1e30], np.float32)
     with np.errstate(all="ignore"):
@@ -418,6 +431,46 @@ def test_arithmetic(kind: ops.ArithmeticKind, channels: int, operand: str, seed:
     z = numbers(rng, *x.shape)
     graph = Graph({"x": real, "z": real}, (Node("n", op, ("x", "z"), ("y",)),), ("y",))
     np.testing.assert_array_equal(reference.run(graph, {"x": x, "z": z})["y"], by_onnx_runtime(operator, x, z))
+
+
+@few
+@given(st.lists(st.sampled_from([(1, 1), (1, 4), (3, 1), (2, 2)]), min_size=1, max_size=4), seeds)
+def test_arithmetic_of_tensors_that_repeat(axes: list[tuple[int, int]], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = (reals(rng, 2, *sizes) for sizes in zip(*axes, strict=True))
+    types = {name: TensorType((None, *x.shape[1:]), FLOAT) for name, x in (("a", a), ("b", b))}
+    graph = Graph(types, (Node("n", ops.Arithmetic(ops.ArithmeticKind.SUB), ("a", "b"), ("y",)),), ("y",))
+    np.testing.assert_array_equal(reference.run(graph, {"a": a, "b": b})["y"], by_onnx_runtime("Sub", a, b))
+
+
+@few
+@given(st.integers(1, 3), st.lists(st.integers(0, 2), min_size=1, max_size=5), seeds)
+def test_gather(axis: int, indices: list[int], seed: int) -> None:
+    x = reals(np.random.default_rng(seed), 2, 3, 3, 3)
+    found = run(ops.Gather(axis), x, FLOAT, Constant.of(np.array(indices, dtype=np.int32)))
+    np.testing.assert_array_equal(found, by_onnx_runtime("Gather", x, np.array(indices, np.int64), axis=axis))
+
+
+@few
+@given(st.integers(1, 6), st.sampled_from(list(ops.Extreme)), st.sampled_from(list(ops.Ties)), seeds)
+def test_arg_max(channels: int, extreme: ops.Extreme, ties: ops.Ties, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    special = np.array([0, -0.0, 1, -1, np.inf, -np.inf, np.nan], np.float32)
+    x = rng.choice(special, (50, channels))
+    operator = "ArgMax" if extreme is ops.Extreme.GREATEST else "ArgMin"
+    wanted = by_onnx_runtime(operator, x, axis=1, select_last_index=int(ties is ops.Ties.LAST))
+    np.testing.assert_array_equal(run(ops.ArgMax(extreme, ties), x, FLOAT), wanted)
+
+
+@pytest.mark.parametrize(
+    ("extreme", "wanted"), [(ops.Extreme.GREATEST, [1, 4, 2, 0, 3, 5]), (ops.Extreme.LEAST, [5, 0, 3, 2, 1, 4])]
+)
+def test_top_k(extreme: ops.Extreme, wanted: list[int]) -> None:
+    x = np.array([[0, np.nan, 3, -0.0, np.nan, -np.inf]], np.float32)
+    for k in range(1, 7):
+        indices = run(ops.TopK(k, extreme, ops.Picked.INDICES), x, FLOAT)
+        assert indices.tolist() == [wanted[:k]]
+        np.testing.assert_array_equal(run(ops.TopK(k, extreme), x, FLOAT), x[:, wanted[:k]])
 
 
 @few

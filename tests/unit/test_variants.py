@@ -147,7 +147,15 @@ FLOAT, BIT, INT, PIXEL = Domain.FLOAT32, Domain.BIT, Domain.INT32, Domain.UINT8
 NETWORKS = [
     *[network(image(FLOAT, 5), (ops.Arithmetic(kind), {"c": floats(5)})) for kind in ops.ArithmeticKind],
     network(image(FLOAT, 5), (ops.AveragePool(WINDOW), {}), (ops.Relu(), {}), (ops.PRelu(), {"s": floats(5)})),
-    network(image(FLOAT, 5), (ops.Clip(0.0, 6.0), {}), (ops.Sigmoid(), {}), (ops.Softmax(), {})),
+    network(
+        image(FLOAT, 5), (ops.Clip(0.0, 6.0), {}), (ops.Sigmoid(), {}), (ops.Softmax(), {}), (ops.LogSoftmax(), {})
+    ),
+    Graph(
+        {"x": image(FLOAT, 5), "z": TensorType((None, 1, 1, 5), FLOAT)},
+        (Node("a", ops.Arithmetic(ops.ArithmeticKind.MUL), ("x", "z"), ("y",)),),
+        ("y",),
+        {},
+    ),
     Graph(
         {"x": image(FLOAT, 5)},
         (Node("a", ops.Relu(), ("x",), ("a",)), Node("c", ops.Concat(), ("a", "x", "a"), ("y",))),
@@ -172,6 +180,12 @@ NETWORKS = [
     network(image(BIT, 40), (ops.Reshape((9 * 7 * 40,)), {})),
     network(image(BIT, 32), (ops.Reshape((9 * 7 * 32,)), {})),
     network(image(FLOAT, 4), (ops.Sign(), {}), (ops.ToFloat(), {})),
+    network(image(FLOAT, 4), (ops.Gather(3), {"i": Constant.of(np.array([3, 0, 1], dtype=np.int32))})),
+    network(image(INT, 4), (ops.Gather(1), {"i": Constant.of(np.array([8, 0], dtype=np.int32))})),
+    network(image(BIT, 40), (ops.Gather(2), {"i": Constant.of(np.array([6, 0], dtype=np.int32))})),
+    network(image(BIT, 40), (ops.Gather(3), {"i": Constant.of(np.array([39, 0, 0], dtype=np.int32))})),
+    network(flat(FLOAT, 9), (ops.ArgMax(), {}), (ops.ToInt64(), {})),
+    network(flat(FLOAT, 9), (ops.TopK(3), {}), (ops.TopK(2, picked=ops.Picked.INDICES), {})),
     network(image(PIXEL, 3), threshold(3)),
     network(image(PIXEL, 40), threshold(40)),
     network(image(PIXEL, 3), threshold(3), (ops.BinaryConv(WINDOW), {"w": bits(6, 3, 3, 3)}), threshold(6)),

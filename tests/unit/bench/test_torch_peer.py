@@ -101,6 +101,23 @@ CASES: dict[str, Graph] = {
     "sigmoid": one(ops.Sigmoid(), FLOAT, IMAGE),
     "softmax of an image": one(ops.Softmax(), FLOAT, IMAGE),
     "softmax of three dimensions": one(ops.Softmax(), FLOAT, (5, 4)),
+    "log softmax of an image": one(ops.LogSoftmax(), FLOAT, IMAGE),
+    **{
+        f"{op.extreme.value} of {len(shape)} dimensions, of equals the {op.ties.value}": one(op, FLOAT, shape)
+        for op in (ops.ArgMax(), ops.ArgMax(ops.Extreme.LEAST, ops.Ties.LAST))
+        for shape in ((6, 40), (6, 5, 40))
+    },
+    **{
+        f"{op.picked.value} of the {op.extreme.value} of {len(shape)} dimensions": one(op, FLOAT, shape)
+        for op in (ops.TopK(30), ops.TopK(30, ops.Extreme.LEAST, ops.Picked.INDICES))
+        for shape in ((60,), (6, 5, 60))
+    },
+    "integers to int64": one(ops.ToInt64(), INT, IMAGE),
+    **{
+        f"gather along axis {axis}": one(ops.Gather(axis), BIT, IMAGE, Constant.of(np.int32([3, 0, 3])))
+        for axis in (1, 2, 3)
+    },
+    "gather of two dimensions": one(ops.Gather(1), FLOAT, (9,), Constant.of(np.int32([8, 0, 3]))),
     "pad": one(ops.Pad((1, 0, 2, 3), -1.5), FLOAT, IMAGE),
     "to float": one(ops.ToFloat(), PIXEL, IMAGE),
     "bits to float": one(ops.ToFloat(), BIT, (9,)),
@@ -123,6 +140,14 @@ CASES: dict[str, Graph] = {
     **{
         f"{kind.value} a vector": one(ops.Arithmetic(kind), FLOAT, IMAGE, Constant.of(np.float32([1.5, -2, 3, 0.5])))
         for kind in ArithmeticKind
+    },
+    **{
+        f"{kind.value} of tensors that repeat": Graph(
+            {"x": TensorType((None, 6, 1, 4), FLOAT), "z": TensorType((None, 1, 5, 1), FLOAT)},
+            (Node("n", ops.Arithmetic(kind), ("x", "z"), ("y",)),),
+            ("y",),
+        )
+        for kind in (ArithmeticKind.SUB, ArithmeticKind.MAX)
     },
     "divide by 0": one(ops.Arithmetic(ArithmeticKind.DIV), FLOAT, (2,), Constant.of(np.float32([2, 0]))),
     "add one number": one(ops.Arithmetic(ArithmeticKind.ADD), FLOAT, (9,), Constant.of(np.float32([1.5]))),

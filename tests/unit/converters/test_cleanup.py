@@ -75,6 +75,57 @@ def test_functions_are_inlined():
     check(model, RNG.normal(size=(2, 8)).astype(np.float32))
 
 
+def with_function(operator, version, **attributes):
+    """A model of version 17 whose only node calls a function in another version."""
+    net = Net(8)
+    body = [helper.make_node(operator, ["a"], ["r"], name="inside", **attributes)]
+    function = helper.make_function("local", "F", ["a"], ["r"], body, [helper.make_opsetid("", version)])
+    net.domains.append("local")
+    model = net.model(net.op("F", "x", domain="local"))
+    model.functions.append(function)
+    return model
+
+
+def test_functions_of_another_version_of_the_same_operators_are_inlined():
+    check(with_function("LeakyRelu", 16, alpha=0.25), RNG.normal(size=(2, 8)).astype(np.float32))
+
+
+def test_functions_of_operators_that_changed_are_refused():
+    with pytest.raises(ConversionError, match=r"Softmax: function F uses version 11.*version 17.*node inside"):
+        converted(with_function("Softmax", 11, axis=1))
+
+
+def test_functions_in_functions_are_inlined():
+    model = with_function("Relu", 17)
+    outer = helper.make_function(
+        "local",
+        "Outer",
+        ["a"],
+        ["r"],
+        [helper.make_node("F", ["a"], ["r"], domain="local")],
+        [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)],
+    )
+    model.functions.append(outer)
+    model.graph.node[0].op_type = "Outer"
+    check(model, RNG.normal(size=(2, 8)).astype(np.float32))
+
+
+def test_functions_that_are_called_without_an_input_that_they_need_are_refused():
+    model = with_function("Sign", 17)
+    del model.graph.node[0].input[:]
+    with pytest.raises(ConversionError, match="Sign: input 0 is missing"):
+        converted(model)
+
+
+def test_functions_that_call_themselves_are_refused():
+    model = with_function("Relu", 17)
+    model.functions[0].node[0].op_type = "F"
+    model.functions[0].node[0].domain = "local"
+    model.functions[0].opset_import.append(helper.make_opsetid("local", 1))
+    with pytest.raises(ConversionError, match="Cyclic dependency"):
+        converted(model)
+
+
 def test_what_nothing_needs_is_no_reason_to_refuse():
     net = Net(8)
     net.op("Erf", "x")
@@ -97,3 +148,26 @@ def test_inconsistent_graphs_are_refused_in_one_line(damage):
     with pytest.raises(ConversionError) as caught:
         converted(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("opset", [13, 19])
+def test_constants_that_are_quantized_and_dequantized(dtype, axis, opset):
+    rng = np.random.default_rng(8)
+    net = Net(4, opset=opset)
+    size = () if axis is None else ((4, 3)[axis],)
+    scale, zero = net.constant(rng.uniform(0.01, 0.5, size)), net.constant(rng.integers(0, 9, size), dtype)
+    how = {} if axis is None else {"axis": axis}
+    # Some halves, which round to even, and some that are beyond the limits.
+    weights = net.constant(np.round(rng.normal(size=(4, 3)) * 20) / 4)
+    weights = net.op("QuantizeLinear", weights, scale, zero, **how)
+    weights = net.op("DequantizeLinear", weights, scale, zero, **how)
+    check(net.model(net.op("MatMul", "x", weights)), np.eye(4, dtype=np.float32))
+
+
+@pytest.mark.parametrize("opset", [13, 19])
+def test_dequantized_biases_of_32_bits(opset):
+    net = Net(4, opset=opset)
+    stored = net.constant(np.array([2**24 + 1, -(2**31), 7, 2**31 - 1]), np.int32)
+    check(net.model(net.op("Add", "x", net.op("DequantizeLinear", stored, net.constant(0.1)))), np.eye(4, dtype="f"))

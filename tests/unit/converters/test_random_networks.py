@@ -24,6 +24,23 @@ def activation(net, rng, x, channels):
     if kind == 4:
         x = net.op("Mul", x, net.constant(np.float32(-0.7)))
         x = net.op("Add", x, net.constant(rng.normal(size=(1, channels, 1, 1))))
+    return two_numbers(net, rng, x)
+
+
+def two_numbers(net, rng, x):
+    """One of the ways to write a sign, or a step between two other numbers."""
+    kind = rng.integers(6)
+    if kind == 0:
+        return net.op("Cast", net.op("Greater", x, net.constant(0.0)), to=onnx.TensorProto.FLOAT)
+    if kind == 1:
+        levels = (net.constant(v) for v in rng.permutation([0.0, rng.choice([2.0, -1.0, 0.5])]))
+        return net.op("Where", net.op("Less", x, net.constant(rng.normal())), *levels)
+    if kind == 2:
+        y = net.op("Clip", x, net.constant(0.0), net.constant(1.0))
+        return net.op("Round", y)
+    if kind == 3:
+        clip = net.op("Clip", x, net.constant(-1.0), net.constant(1.0))
+        return net.op("Add", net.op("Sub", net.sign(x), clip), clip)
     return net.sign(x)
 
 

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -63,6 +64,119 @@ def test_float_between_binary_is_a_warning_and_strict_refuses_it(weights, why):
     assert why in warning.what
     with pytest.raises(ConversionError, match=f"{why}.*node {warning.node}"):
         converted(model, Options(strict=True))
+
+
+def test_latent_weights_between_binary_layers_name_the_way_out():
+    _, report = converted(network(RNG.normal(size=(8, 16, 3, 3))))
+    assert "--binarize-weights" in report.warnings[0].what
+    _, report = converted(network(RNG.integers(-1, 2, (8, 16, 3, 3))))
+    assert "--binarize-weights" not in report.warnings[0].what
+
+
+def perceptron(*weights, sign="GreaterOrEqual"):
+    """Dense layers of these weights, each behind a sign."""
+    net = Net(len(weights[0]))
+    x = "x"
+    for matrix in weights:
+        x = net.matmul(net.sign(x) if sign == "GreaterOrEqual" else net.op("Sign", x), matrix)
+    return net.model(x)
+
+
+def test_a_network_of_latent_weights_only():
+    report = converted(perceptron(RNG.normal(size=(32, 9)), RNG.normal(size=(9, 5))))[1]
+    assert [(w.kind, w.node) for w in report.warnings] == [("latent weights", "matmul2"), ("latent weights", "matmul5")]
+    assert "--binarize-weights" in report.warnings[0].what
+
+
+def test_a_last_layer_in_float_behind_binary_ones_is_no_warning():
+    assert not converted(perceptron(signs(RNG, 32, 9), RNG.normal(size=(9, 5))))[1].warnings
+    # The same in front of them is one.
+    (warning,) = converted(perceptron(RNG.normal(size=(32, 9)), signs(RNG, 9, 5)))[1].warnings
+    assert (warning.kind, warning.node) == ("latent weights", "matmul2")
+
+
+@pytest.mark.parametrize(
+    ("weights", "levels"),
+    [
+        (RNG.integers(-7, 8, (400, 6)) * np.float32(0.07), 15),  # 4 bits
+        (np.array([-0.9, -0.3, 0.3, 0.9])[RNG.integers(0, 4, (64, 3))], 4),  # 2 bits, no 0
+        (np.array([-1.1, -0.2, 0.2, 0.7])[RNG.integers(0, 4, (64, 3))], 4),  # 2 bits, of unequal steps
+        (np.arange(-100, 101, 4).repeat(2)[:, None] * np.float32(0.01), 51),  # 8 bits, of few weights
+        (RNG.integers(-1, 2, (64, 3)), 3),  # ternary
+    ],
+)
+def test_quantizers_of_several_bits(weights, levels):
+    (warning,) = converted(perceptron(signs(RNG, 32, len(weights)), weights))[1].warnings
+    assert (warning.kind, warning.node) == ("multi-bit quantizer", "matmul5")
+    assert f"{levels} values" in warning.what
+    with pytest.raises(ConversionError, match="node matmul5"):
+        converted(perceptron(signs(RNG, 32, len(weights)), weights), Options(strict=True))
+
+
+def test_weights_behind_dequantize_linear_are_those_of_a_quantizer():
+    net = Net(48)
+    parameters = [net.constant(RNG.integers(-90, 90, (48, 5)), np.int8), net.constant(0.02)]
+    y = net.op("MatMul", net.sign("x"), net.op("DequantizeLinear", *parameters))
+    assert [w.kind for w in converted(net.model(y))[1].warnings] == ["multi-bit quantizer"]
+
+
+@pytest.mark.parametrize("shape", [(9, 4), (64, 1), (3, 2), (1024, 2)])
+def test_trained_weights_are_no_quantizer(shape):
+    report = converted(perceptron(signs(RNG, 32, shape[0]), RNG.normal(size=shape)))[1]
+    assert not report.warnings
+
+
+def test_ternary_risk():
+    bits = converted(perceptron(signs(RNG, 32, 8), signs(RNG, 8, 5)))[1]
+    assert [row.kind for row in bits.layers] == ["binary", "binary"]
+    # A 0 reaches the sign of the input, and, since 32 is even, that of the first sum; not the sum of 33 terms.
+    for inner, kinds in ((32, ["ternary risk", "ternary risk"]), (33, ["ternary risk", "binary"])):
+        report = converted(perceptron(signs(RNG, inner, 8), signs(RNG, 8, 5), sign="Sign"))[1]
+        assert [row.kind for row in report.layers] == kinds
+        assert report.total("bit_operations") == inner * 8 + 8 * 5
+        assert "can give 0" in report.layers[0].why
+
+
+def test_ternary_risk_is_followed_through_pooling_and_reshaping():
+    net = Net(3, 8, 8)
+    x = net.op("MaxPool", net.op("Sign", "x"), kernel_shape=[2, 2], strides=[2, 2])
+    x = net.matmul(net.op("Flatten", x), signs(RNG, 48, 5))
+    assert [row.kind for row in converted(net.model(x))[1].layers] == ["ternary risk"]
+
+
+def test_ternary_risk_is_followed_where_bits_are_moved_as_numbers():
+    for inner, kind in ((32, "ternary risk"), (33, "binary")):
+        net = Net(inner)
+        parts = [net.op("Sign", net.matmul(net.sign("x"), signs(RNG, inner, 4))) for _ in range(2)]
+        x = net.matmul(net.op("Concat", *parts, axis=1), signs(RNG, 8, 5))
+        assert [row.kind for row in converted(net.model(x))[1].layers] == ["binary", "binary", kind]
+
+
+@pytest.mark.parametrize("pads", [(0.0, 1.0), (0.5,)])
+def test_bits_that_are_padded_with_another_number(pads):
+    net = Net(3, 6, 6)
+    x = net.sign("x")
+    for number in pads:
+        x = net.op("Pad", x, net.constant([0, 0, 1, 1, 0, 0, 1, 1], np.int64), net.constant(number))
+    (row,) = converted(net.model(net.conv(x, 3 * signs(RNG, 4, 3, 3, 3))))[1].layers
+    assert row.kind == "float"
+    assert row.why == "its input is bits, padded with another number"
+
+
+def test_large_numbers_are_a_warning_of_their_own():
+    net = Net(8)
+    detached = net.op("Add", net.op("Sub", net.op("Sign", "x"), "x"), "x")
+    y = net.matmul(detached, signs(RNG, 8, 5))
+    assert {w.kind for w in converted(net.model(y))[1].warnings} == {"sign of 0", "sign of large numbers"}
+
+
+def test_the_document_has_the_form_that_the_docs_give():
+    _, report = converted(perceptron(RNG.normal(size=(32, 9)), RNG.normal(size=(9, 5))), Options(binarize_weights=True))
+    data = report.as_json()
+    assert data["schema"] == "bnnrt-conversion-1"
+    text = (Path(__file__).parents[3] / "docs" / "converter.md").read_text(encoding="utf-8")
+    for name in ("bnnrt-conversion-1", *data, *data["layers"][0], *data["totals"], *data["notes"][0]):
+        assert f"`{name}`" in text
 
 
 def test_float_at_the_ends_is_no_warning():

@@ -120,29 +120,34 @@ def test_a_clip_of_an_old_operator_set_goes():
     assert "Sign" in kinds(converted(model)[0].model)
 
 
-@pytest.mark.parametrize("limits", [(0.0, 1.0), (-1.0, 0.0), (0.5, 1.0)])
-def test_a_clip_that_changes_signs_stays(limits):
+@pytest.mark.parametrize("limits", [(0.0, 1.0), (-1.0, 0.0)])
+def test_a_clip_at_0_before_a_sign_makes_two_numbers(limits):
     net = Net(SIZE)
-    clipped = net.op("Clip", "x", *(net.constant(limit) for limit in limits))
-    assert kinds(converted(net.model(net.op("Sign", clipped)))[0].model) == ["Clip", "Sign", "ToFloat"]
+    model = net.model(net.op("Sign", net.op("Clip", "x", *(net.constant(limit) for limit in limits))))
+    assert kinds(check(model, X).model) == ["Sign", "ToFloat", "Arithmetic", "Arithmetic"]
+    assert not converted(model)[1].warnings
 
 
-def test_a_relu_before_a_sign_stays():
+def test_a_clip_beyond_0_before_a_sign_stays():
     net = Net(SIZE)
-    bundle, report = converted(net.model(net.op("Sign", net.op("Relu", "x"))))
-    assert kinds(bundle.model) == ["Relu", "Sign", "ToFloat"]
-    assert [warning.node for warning in report.warnings] == ["sign1"]
+    model = net.model(net.op("Sign", net.op("Clip", "x", net.constant(0.5), net.constant(1.0))))
+    assert kinds(check(model, X).model) == ["Clip", "Sign", "ToFloat"]
+
+
+def test_a_relu_before_a_sign_makes_two_numbers():
+    net = Net(SIZE)
+    model = net.model(net.op("Sign", net.op("Relu", "x")))
+    assert kinds(check(model, X).model) == ["Sign", "ToFloat", "Arithmetic", "Arithmetic"]
+    assert not converted(model)[1].warnings
 
 
 NO_SIGNS = {
-    "0 and 1": lambda n: where(n, compare("Greater")(n), 1.0, 0.0),
-    "2 and -2": lambda n: where(n, compare("Greater")(n), 2.0, -2.0),
     "+1 and +1": lambda n: where(n, compare("Greater")(n), 1.0, 1.0),
     "branches that differ": lambda n: where(n, compare("Greater")(n), np.linspace(0, 1, SIZE), -1.0),
     "a computed branch": lambda n: n.op("Where", compare("Greater")(n), "x", n.constant(-1.0)),
     "equal": lambda n: where(n, compare("Equal")(n), 1.0, -1.0),
-    "two sources": lambda n: n.op(
-        "Where", compare("Greater")(n), n.constant(1.0), where(n, compare("Greater", 0.5)(n), 1.0, -1.0)
+    "two thresholds": lambda n: n.op(
+        "Where", compare("Greater", 0.5)(n), n.constant(1.0), where(n, compare("Greater", -0.5)(n), 0.0, -1.0)
     ),
     "branches that enlarge": lambda n: where(n, compare("Greater")(n), np.ones((3, 1, SIZE)), -1.0),
     "filled to another shape": lambda n: n.op(

@@ -97,6 +97,33 @@ def test_a_fused_batch_norm_is_compared_within_its_bound():
     assert 0 < output.largest_difference <= output.bound < 1e-3
 
 
+@pytest.mark.parametrize("levels", [(1.0, 0.0), (0.0, 1.0), (-1.0, 1.0), (0.75, 0.25)])
+def test_bits_that_stand_for_other_numbers(tmp_path, levels):
+    """A stem of real numbers: its signs are sections of their own, and bits near the threshold may flip."""
+
+    def step(x):
+        return net.op("Where", net.op("Greater", x, net.constant(0.25)), *(net.constant(v) for v in levels))
+
+    net = Net(3, 6, 6)
+    x = step(net.conv("x", RNG.normal(size=(8, 3, 3, 3))))
+    x = step(net.conv(x, signs(RNG, 6, 8, 3, 3), pads=[1] * 4))
+    model = net.model(net.matmul(net.op("Flatten", x), signs(RNG, 96, 4)))
+    result = verified(tmp_path, model)
+    assert result.equal, result.as_json()
+    first, second = result.onnxruntime.signs.values()
+    assert first.elements == 128 * result.onnxruntime.images
+    assert second.elements >= 96 * result.onnxruntime.images  # flattened, they are another tensor
+
+    def moved(bundle):
+        threshold = node_of(bundle.model, Threshold).inputs[1]
+        return with_constant(bundle, threshold, bundle.model.constants[threshold].data + 1)
+
+    if levels[0] * levels[1] <= 0:  # others are no bits to a layer, and have no threshold
+        changed = verified(tmp_path, model, change=moved).onnxruntime
+        assert not changed.equal
+        assert changed.first_difference.onnx == "where5_out"
+
+
 def test_zeros_at_an_onnx_sign_are_counted(tmp_path):
     net = Net(8)
     x = net.op("Sign", net.matmul(net.op("Sign", "x"), signs(RNG, 8, 7)))
@@ -202,6 +229,39 @@ def test_a_flipped_weight_bit_is_found_and_its_layer_named(tmp_path, layer):
     assert result.source.same_file
     assert not result.source.same_graph
     assert f"the constant {node.inputs[1]} is not" in result.source.notes[0]
+
+
+def residual_network(blocks=3):
+    """A real stem, and blocks of BatchNorm, sign, binary convolution and BatchNorm with the input added."""
+    rng = np.random.default_rng(5)
+    net = Net(2, 6, 6)
+    x = net.conv("x", rng.normal(size=(8, 2, 3, 3)), pads=[1] * 4)
+    for _ in range(blocks):
+        y = net.conv(net.sign(net.batch_norm(x, *norm(rng, 8))), signs(rng, 8, 8, 3, 3) * 0.1, pads=[1] * 4)
+        x = net.op("Add", net.batch_norm(y, *norm(rng, 8)), x)
+    return net.model(net.matmul(net.op("Flatten", x), rng.normal(size=(288, 4))))
+
+
+@pytest.mark.parametrize("block", [0, 1, 2])
+def test_the_last_bit_of_a_number_beside_a_residual_addition_is_found(tmp_path, block):
+    """Each section starts from ONNX Runtime's numbers: what was rounded before it leaves no room."""
+    norm_behind = f"batchnormalization{6 * block + 5}"
+
+    def change(bundle):
+        (node,) = (node for node in bundle.model.nodes if node.name == f"{norm_behind}/offset")
+        data = bundle.model.constants[node.inputs[1]].data.copy()
+        data[3] = np.nextafter(data[3], np.float32(np.inf))
+        return with_constant(bundle, node.inputs[1], data)
+
+    same = verified(tmp_path, residual_network())
+    assert same.equal
+    assert same.onnxruntime.rounded > 0
+    assert all(sign.near == 0 for sign in same.onnxruntime.signs.values())
+    (output,) = same.onnxruntime.outputs.values()
+    assert 0 < output.largest_difference <= output.bound
+    found = verified(tmp_path, residual_network(), change=change).onnxruntime.first_difference
+    assert found.node == f"{norm_behind}/offset"
+    assert found.index[0] == 3
 
 
 def test_a_changed_threshold_is_found_behind_the_layer(tmp_path):

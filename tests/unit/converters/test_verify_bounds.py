@@ -16,6 +16,8 @@ from bnnrt.ops import (
     Concat,
     Conv,
     Domain,
+    Gather,
+    LogSoftmax,
     MaxPool,
     Pad,
     PRelu,
@@ -41,11 +43,15 @@ OPS = [
     (Pad((1, 0, 2, 1), -1.0), None),
     (Reshape((3 * 25,)), None),
     (Softmax(), None),
+    (LogSoftmax(), None),
     (Sigmoid(), None),
     (Arithmetic(ArithmeticKind.ADD), [0.1, 0.2, 0.3]),
     (Arithmetic(ArithmeticKind.SUB), [7.1]),
     (Arithmetic(ArithmeticKind.MUL), [-0.3]),
     (Arithmetic(ArithmeticKind.DIV), [0.3, -7.0, 11.0]),
+    (Arithmetic(ArithmeticKind.MAX), [0.3, -7.0, 11.0]),
+    (Arithmetic(ArithmeticKind.MIN), [0.5]),
+    (Gather(2), np.array([4, 0, 0], dtype=np.int32)),
 ]
 
 
@@ -54,7 +60,8 @@ def network(op, constant, rng):
     constants = {"w": Constant.of(rng.normal(size=(3, 1, 1, 40)).astype(np.float32))}
     inputs = ["y"]
     if constant is not None:
-        constants["c"] = Constant.of(np.asarray(constant, dtype=np.float32))
+        array = constant if isinstance(constant, np.ndarray) else np.asarray(constant, dtype=np.float32)
+        constants["c"] = Constant.of(array)
         inputs.append("c")
     nodes = (Node("conv", Conv(Window((1, 1))), ("x", "w"), ("y",)), Node("op", op, tuple(inputs), ("z",)))
     return Graph(INPUT, nodes, ("y", "z"), constants)
@@ -79,6 +86,26 @@ def test_sums_in_another_order_stay_within_the_bound(op, constant):
     assert (ours["y"] != theirs["y"]).any()
     # Not far beyond what happens: the sums of 40 terms round by less than their bound, but not by 1000 times less.
     assert np.abs(ours["y"].astype(np.float64) - theirs["y"]).max() > found.errors["y"].max() / 1000
+
+
+def test_a_number_that_both_sides_share_leaves_no_error_behind_it():
+    rng = np.random.default_rng(45)
+    graph = network(Arithmetic(ArithmeticKind.MUL), [0.3], rng)
+    nodes = (*graph.nodes, Node("add", Arithmetic(ArithmeticKind.ADD), ("z", "y"), ("s",)))
+    graph = Graph(graph.inputs, nodes, ("s",), graph.constants)
+    x = rng.normal(size=(1, 5, 5, 40)).astype(np.float32)
+    ours = reference.run(graph, {"x": x}, everything=True)
+    known = {name: ours[name].reshape(1, -1) for name in ("y", "z", "s")}
+    free, shared, all_shared = (bounds(graph, {"x": x}, known, forced) for forced in ((), {"z"}, {"y", "z"}))
+    for found in (free, shared, all_shared):
+        assert found.computed["y"].all()
+        np.testing.assert_array_equal(found.computed["y"], free.computed["y"])
+    assert (shared.computed["z"] == free.computed["z"]).all()
+    assert not shared.errors["z"].any()
+    assert (shared.computed["s"] < free.computed["s"]).all()
+    assert (shared.computed["s"] > free.computed["y"]).all()
+    assert not all_shared.computed["z"].any()
+    assert not all_shared.computed["s"].any()
 
 
 def test_concat_keeps_the_bound_of_each_part():

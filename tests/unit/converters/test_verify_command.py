@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from bnnrt import bundle as bundles
 from bnnrt.bundle import Bundle
-from bnnrt.converters.convert import convert
+from bnnrt.converters.convert import Options, convert
 from bnnrt.converters.verify_command import register
 from bnnrt.errors import BackendError, BundleError, ConversionError, ImageError, InputError
 from bnnrt.graph import Constant, Graph
@@ -254,3 +254,26 @@ def test_without_onnx_runtime(bundle, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(InputError, match=r"^ONNX Runtime is not installed: run `pip install bnnrt\[verify\]`$"):
         invoke(bundle, MODEL)
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+def test_sizes_are_given_as_to_convert(tmp_path, batch):
+    net = Net(3, "H", "W")
+    path = tmp_path / "m.onnx"
+    path.write_bytes(net.model(net.conv(net.sign("x"), signs(RNG, 4, 3, 3, 3))).SerializeToString())
+    bundles.write(convert(path, Options(batch=batch, shapes={"x": ("N", 3, 6, 7)}))[0], tmp_path / "m.bnn")
+    given = ["--shape", "H=6", "--shape", "W=7", *(["--batch", batch] if batch else [])]
+    result = invoke(tmp_path / "m.bnn", path, "--backend", "numpy", "--runs", 4, *given)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == "equal"
+    with pytest.raises(ConversionError, match="--shape x="):
+        invoke(tmp_path / "m.bnn", path, "--backend", "numpy")
+
+
+def test_a_batch_that_the_model_fixes_is_kept_for_onnx_runtime(tmp_path):
+    net = Net(8, batch=5)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(net.model(net.matmul(net.sign("x"), signs(RNG, 8, 3))).SerializeToString())
+    bundles.write(convert(path, Options(batch=2))[0], tmp_path / "m.bnn")
+    result = invoke(tmp_path / "m.bnn", path, "--backend", "numpy", "--batch", 2)
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "equal")

@@ -1,0 +1,83 @@
+"""What is said of operators that have no handler: why, and what could be done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+from bnnrt.converters.onnx_node import STANDARD_DOMAINS, OnnxNode
+
+__all__ = ["refuse"]
+
+_BY_REASON: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("control flow is not supported", "export the model with its conditions and loops decided"): ("If", "Loop", "Scan"),
+    ("sequences and optional values are not supported", "export the model with tensors alone"): (
+        *("ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement", "SequenceAt"),
+        *("SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap"),
+        "SplitToSequence",
+    ),
+    ("layers of several bits are not supported", "quantize to one bit, or export the model in float32"): (
+        *("ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"),
+        *("QuantizeLinear", "Ceil", "Floor", "Round", "Mod", "BitShift", "FloatQuant", "Trunc"),
+    ),
+    ("only means and maxima over axes are supported", "write it with ReduceMean, ReduceMax, Mul and Neg"): (
+        *("GlobalLpPool", "LpPool", "ReduceL1", "ReduceL2", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
+    ),
+    ("recurrent layers are not supported", "only networks without memory are"): ("GRU", "LSTM", "RNN"),
+    ("it normalizes by what it measures in each image", "train with BatchNormalization, which becomes constants"): (
+        *("GroupNormalization", "InstanceNormalization", "LayerNormalization", "LpNormalization", "LRN"),
+        *("MeanVarianceNormalization", "RMSNormalization"),
+    ),
+    (
+        "it has no form with the same bits everywhere",
+        "use Relu, PRelu, Clip, HardSigmoid, HardSwish or Sigmoid",
+    ): (
+        *("Celu", "Elu", "Erf", "Exp", "Gelu", "Log", "Mish", "Selu", "Shrink", "Softplus", "Softsign", "Swish"),
+        *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan", "Sqrt"),
+        *("Hardmax", "Tanh", "ReduceLogSum", "ReduceLogSumExp", "ThresholdedRelu"),
+    ),
+    (
+        "a comparison that does not become two numbers, such as -1 and +1, is not supported",
+        "see docs/converter.md for the forms of sign that are known",
+    ): (
+        *("And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Where"),
+        *("Xor", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"),
+    ),
+    ("the places or sizes that it works with depend on the data", "use Slice, Split or Gather with constants"): (
+        *("Compress", "GatherElements", "GatherND", "NonMaxSuppression", "NonZero", "OneHot", "ScatterElements"),
+        *("Scatter", "ScatterND", "RoiAlign", "MaxRoiPool", "MaxUnpool", "GridSample", "Unique", "EyeLike", "Range"),
+        *("ConstantOfShape", "CumSum", "ReverseSequence", "Trilu"),
+    ),
+    ("images are not resized within a network", "resize them before, or use AveragePool or Tile"): (
+        "Resize",
+        "Upsample",
+    ),
+    ("transposed convolutions are not supported", "only classifiers are, not networks that make images"): (
+        *("ConvTranspose", "Col2Im", "DeformConv"),
+    ),
+    ("only products with a constant matrix are supported", "write it as MatMul, Gemm or Conv"): (
+        *("Attention", "Einsum", "Det"),
+    ),
+    ("it is random", "export the model in evaluation mode"): (
+        *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+    ),
+}
+_UNKNOWN = "this operator is not supported"
+_BY_OPERATOR = {operator: reason for reason, operators in _BY_REASON.items() for operator in operators}
+
+
+def refuse(node: OnnxNode) -> NoReturn:
+    """Raises ConversionError for an operator that has no handler."""
+    raise node.error(*_reason(node))
+
+
+def _reason(node: OnnxNode) -> tuple[str, str]:
+    """Why, and what could be done."""
+    domain = node.node.domain
+    if "fpgadataflow" in domain:
+        return "FINN's operators for FPGAs are not supported", "give the model that FINN started from"
+    if node.node.op_type in _BY_OPERATOR:
+        return _BY_OPERATOR[node.node.op_type]
+    if domain not in STANDARD_DOMAINS:
+        return _UNKNOWN, "export the model with ONNX's operators: those of other domains are not supported"
+    return _UNKNOWN, "replace it in the model, or run it outside; see docs/converter.md"
