@@ -15,15 +15,18 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import onnx
+from float_network import float_vehicle_network
 from paper_networks import SCHEMES, paper_network
 
 from bnnrt.backends import open_backend
-from bnnrt.backends.base import Backend, DeviceKind, Language
+from bnnrt.backends.base import Backend, Language
 from bnnrt.bench import onnxruntime_peer, torch_peer
-from bnnrt.bench.document import Document, Figure, Limits, Result, read_document, write_document
+from bnnrt.bench.document import Device, Document, Figure, Limits, Peer, Result, read_document, write_document
 from bnnrt.bench.environment import describe, environment
 from bnnrt.bench.limits import measure_limits
 from bnnrt.bench.measure import Subject, expected, measure, random_feeds
@@ -36,6 +39,7 @@ SETS = ("paper", "default")
 SWEEP = (1, 4, 16, 64, 256, 1024, 4096)
 SWEEP_RUNS = 20
 COMPARED_BATCHES = (1, 256)
+COMPARED_RUNS = 5
 COMPARED = {
     "Patches (the paper's way first)": (
         "patch_gemm",
@@ -51,6 +55,7 @@ COMPARED = {
     "Reduction": ("dense_segments", "dense_segments_shuffle"),
 }
 PEER_BATCHES = (1, 256)
+PEER_RUNS = 100
 
 
 def jobs(backend: Backend, runs: int, batches: tuple[int, ...]) -> Iterator[tuple[Subject, int, int]]:
@@ -68,49 +73,67 @@ def jobs(backend: Backend, runs: int, batches: tuple[int, ...]) -> Iterator[tupl
             continue
         for batch in COMPARED_BATCHES:
             if batch in (1, *batches):
-                yield Subject(MAIN, main, name), batch, SWEEP_RUNS
+                yield Subject(MAIN, main, name), batch, COMPARED_RUNS
 
 
-def measure_devices(asked: list[str], runs: int, batches: tuple[int, ...]) -> Document:
-    limits: dict[str, Limits] = {}
-    devices, results, notes, peers = {}, [], [], []
-    gpu = False
-    for name in asked:
-        backend = open_backend(name)
-        gpu |= backend.info.kind is DeviceKind.GPU
-        limits[backend.info.backend], found = measure_limits(backend)
-        notes += found
-        devices[backend.info.backend] = describe(backend.info)
+class Measurements:
+    """What has been measured so far, written after each step: hours on a board should not hang on the last of them."""
+
+    def __init__(self, output: Path | None) -> None:
+        self._output = output
+        self._limits: dict[str, Limits] = {}
+        self._devices: dict[str, Device] = {}
+        self._results: list[Result] = []
+        self._peers: list[Peer] = []
+        self._notes: list[str] = []
+
+    def document(self) -> Document:
+        notes = tuple(dict.fromkeys(self._notes))
+        return Document(
+            environment(self._devices.items()), self._limits, tuple(self._results), tuple(self._peers), notes
+        )
+
+    def _save(self) -> None:
+        if self._output:
+            write_document(self.document(), self._output)
+
+    def device(self, asked: str, runs: int, batches: tuple[int, ...]) -> None:
+        backend = open_backend(asked)
+        device = backend.info.backend
+        self._limits[device], notes = measure_limits(backend)
+        self._notes += notes
+        self._devices[device] = describe(backend.info)
         for subject, batch, count in jobs(backend, runs, batches):
-            print(f"{backend.info.backend}: {subject.bundle}, {subject.variants}, batch {batch}", file=sys.stderr)
+            print(f"{device}: {subject.bundle}, {subject.variants}, batch {batch}", file=sys.stderr)
             try:
-                results.append(measure(backend, subject, name, batch, count, limits[backend.info.backend]))
+                self._results.append(measure(backend, subject, asked, batch, count, self._limits[device]))
             except BnnrtError as e:
-                notes.append(str(e))
+                self._notes.append(str(e))
+            self._save()
         backend.close()
-    with tempfile.TemporaryDirectory() as folder:
-        import onnx
-        from float_network import float_vehicle_network
 
-        path = Path(folder) / "float.onnx"
-        onnx.save(float_vehicle_network(), path)
-        graph = load_bundle(path).model
-        for batch in PEER_BATCHES if gpu else (1,):
-            feeds = random_feeds(graph, batch, np.random.default_rng(0))
-            judged = expected(graph, feeds)
-            for peer in (torch_peer, onnxruntime_peer):
-                print(f"{peer.__name__.rpartition('.')[2]}, batch {batch}", file=sys.stderr)
-                try:
-                    if peer is torch_peer:
-                        records, said = torch_peer.measure(graph, feeds, judged, "float", runs=SWEEP_RUNS * 5)
-                    else:
-                        records, said = onnxruntime_peer.measure(path, feeds, judged, runs=SWEEP_RUNS * 5)
-                except BnnrtError as e:
-                    notes.append(str(e))
-                    continue
-                peers += records
-                notes += said
-    return Document(environment(devices.items()), limits, tuple(results), tuple(peers), tuple(dict.fromkeys(notes)))
+    def peers(self, batches: tuple[int, ...]) -> None:
+        """The network in full precision in PyTorch and in ONNX Runtime, where they are installed."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "float.onnx"
+            onnx.save(float_vehicle_network(), path)
+            graph = load_bundle(path).model
+            for batch in batches:
+                feeds = random_feeds(graph, batch, np.random.default_rng(0))
+                judged = expected(graph, feeds)
+                for name, call in (
+                    ("torch", partial(torch_peer.measure, graph, feeds, judged, "float")),
+                    ("onnxruntime", partial(onnxruntime_peer.measure, path, feeds, judged)),
+                ):
+                    print(f"{name}, batch {batch}", file=sys.stderr)
+                    try:
+                        records, notes = call(runs=PEER_RUNS)
+                    except BnnrtError as e:
+                        self._notes.append(str(e))
+                        continue
+                    self._peers += records
+                    self._notes += notes
+                    self._save()
 
 
 # The document as tables
@@ -176,6 +199,31 @@ def tables(document: Document) -> Iterator[str]:
         for name in names:
             yield row(f"`{name}`", *(us(_layer(document, d, name, b, part)) for part in parts for d, b in columns))
 
+    for device in devices:
+        yield from consists_of(document, device)
+
+
+def consists_of(document: Document, device: str) -> Iterator[str]:
+    """Markdown: what each kernel's time consists of, by the limits of the same run."""
+    limits = document.limits[device]
+    launch = limits.empty_kernel_us.steady
+    if launch is None or not limits.copy_bytes_per_s or not limits.popcounts_per_s:
+        return
+    for batch in COMPARED_BATCHES:
+        for chosen in SETS:
+            result = of(document, device, chosen, batch, MAIN)
+            if result is None:
+                continue
+            yield f"\n**{device}, `{chosen}`, batch {batch}**: microseconds, and what they would be at the limits\n"
+            yield head("Kernel", "Layer", "Time", "A launch", "Memory", "Popcounts", "The rest", text=2)
+            for k in result.kernels:
+                memory = k.bytes / limits.copy_bytes_per_s * 1e6
+                counts = k.binary_operations / (64 * limits.popcounts_per_s) * 1e6
+                # Memory and arithmetic can overlap: what neither explains is the latency of their chain.
+                rest = max(0.0, (k.us or 0.0) - launch - max(memory, counts))
+                times = (k.us or 0.0, launch, memory, counts, rest)
+                yield row(f"`{k.name}`", k.layer, *(f"{us:.2f}" for us in times))
+
 
 def _layer(document: Document, device: str, variant: str, batch: int, part: str) -> float | None:
     """Time of a layer in a comparison: a convolution without its product, or the first dense layer."""
@@ -228,13 +276,17 @@ def main() -> int:
     if arguments.tables:
         document = read_document(arguments.tables)
     else:
+        measured = Measurements(arguments.output)
+        first, *others = arguments.backend.split(",")
         batches = tuple(b for b in SWEEP if b <= arguments.largest)
-        document = measure_devices(arguments.backend.split(","), arguments.runs, batches)
+        measured.device(first, arguments.runs, batches)
+        measured.peers(tuple(b for b in PEER_BATCHES if b <= arguments.largest))
+        for backend in others:
+            measured.device(backend, arguments.runs, batches)
+        document = measured.document()
     for line in tables(document):
         print(line)
     output = arguments.output or arguments.tables
-    if arguments.output:
-        write_document(document, arguments.output)
     if output:
         plot(document, output.with_suffix(".svg"))
     return 0 if all(r.checked for r in document.results) else 1

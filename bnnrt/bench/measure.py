@@ -34,13 +34,13 @@ __all__ = ["Subject", "checked", "expected", "measure", "random_feeds"]
 Feeds = dict[str, npt.NDArray[Any]]
 
 _REPLAYS = 100
-_SAMPLES = 20
+_SAMPLES = 10
 # Different inputs of a run lie in the host's memory up to this size; then they come again.
 _INPUT_BYTES = 128 << 20
 # Of floats, or words of bits, by the numpy backend.
-_CHECKED_OPERATIONS = 2e8
+_CHECKED_OPERATIONS = 5e7
 # A figure is cut short after this time; how many samples it has is in the document.
-_LONGEST_S = 20.0
+_LONGEST_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def random_feeds(graph: Graph, batch: int, rng: np.random.Generator) -> Feeds:
 
 
 def expected(graph: Graph, feeds: Feeds) -> Feeds:
-    """What the numpy backend makes of the first images of a batch: as many as it can do in a second or two."""
+    """What the numpy backend makes of the first images of a batch: as many as it can do in about a second."""
     batch = len(next(iter(feeds.values())))
     binary, floats = operations(graph, graph.nodes, 1)
     if all(tensor_type.shape[0] is None for tensor_type in graph.inputs.values()):

@@ -1,4 +1,4 @@
-/* limits.h for CPUs: vectors count bits as in lanes.cl. No plan launches it. 16 CHAINS BLOCK words a round and thread. */
+/* limits.h for CPUs: vectors count bits as in lanes.cl, and no plan launches it. 16 CHAINS BLOCK words a round and thread. */
 #define BLOCK 31
 
 KERNEL popcounts_lanes(GLOBAL int *RESTRICT out)
