@@ -55,7 +55,7 @@ COMPARED = {
     "Reduction": ("dense_segments", "dense_segments_shuffle"),
 }
 PEER_BATCHES = (1, 256)
-PEER_RUNS = 100
+PEER_RUNS = {1: 100, 256: 20}
 
 
 def jobs(backend: Backend, runs: int, batches: tuple[int, ...]) -> Iterator[tuple[Subject, int, int]]:
@@ -127,7 +127,7 @@ class Measurements:
                 ):
                     print(f"{name}, batch {batch}", file=sys.stderr)
                     try:
-                        records, notes = call(runs=PEER_RUNS)
+                        records, notes = call(runs=PEER_RUNS[batch])
                     except BnnrtError as e:
                         self._notes.append(str(e))
                         continue

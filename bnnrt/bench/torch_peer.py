@@ -25,7 +25,7 @@ _Measured = tuple[dict[str, Figure], dict[str, Array]]  # figures by field, and 
 _WARMUP = 10
 # Copies of a kernel in a graph, and of a graph in a row, that one sample is the mean of.
 _COPIES, _REPLAYS = 200, 100
-_SAMPLES = 20
+_SAMPLES = 10
 
 
 @dataclass(frozen=True)
