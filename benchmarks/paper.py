@@ -192,13 +192,12 @@ def tables(document: Document) -> Iterator[str]:
             costs = [r.kernels_sum_us.median / batch if r and r.kernels_sum_us else None for r in found]
             yield row(batch, *("-" if c is None else f"{c:.3g}" for c in costs))
     for title, names in COMPARED.items():
-        yield f"\n**{title}** (steady state, microseconds)\n"
+        layer = "conv2" if names[0].startswith("patch") else "dense1"
+        yield f"\n**{title}**: {layer}, steady state, microseconds\n"
         columns = [(d, b) for d in devices for b in COMPARED_BATCHES]
-        parts = ("conv1", "conv2") if names[0].startswith("patch") else ("dense1",)
-        yield head("Variant", *(f"{part}, {d}, batch {b}" for part in parts for d, b in columns))
+        yield head("Variant", *(f"{d}, batch {b}" for d, b in columns))
         for name in names:
-            yield row(f"`{name}`", *(us(_layer(document, d, name, b, part)) for part in parts for d, b in columns))
-
+            yield row(f"`{name}`", *(us(_compared(document, d, name, b)) for d, b in columns))
     for device in devices:
         yield from consists_of(document, device)
 
@@ -225,18 +224,16 @@ def consists_of(document: Document, device: str) -> Iterator[str]:
                 yield row(f"`{k.name}`", k.layer, *(f"{us:.2f}" for us in times))
 
 
-def _layer(document: Document, device: str, variant: str, batch: int, part: str) -> float | None:
-    """Time of a layer in a comparison: a convolution without its product, or the first dense layer."""
+def _compared(document: Document, device: str, variant: str, batch: int) -> float | None:
+    """Time of the first layer that a variant runs: the second convolution, without its product, or the first dense one.
+
+    The first convolution is one kernel with the thresholds of the pixels, whatever is asked for by name.
+    """
     result = of(document, device, variant, batch, MAIN)
     if result is None:
         return None
-    layers: dict[str, float] = {}
-    for kernel in result.kernels:
-        if kernel.variant == variant and kernel.us is not None and kernel.name != "xnor_gemm":
-            layers[kernel.layer] = layers.get(kernel.layer, 0.0) + kernel.us
-    times = list(layers.values())
-    index = 1 if part == "conv2" else 0
-    return times[index] if index < len(times) else None
+    kernels = [k for k in result.kernels if k.variant == variant and k.name != "xnor_gemm"]
+    return sum(k.us or 0.0 for k in kernels if k.layer == kernels[0].layer) if kernels else None
 
 
 def plot(document: Document, path: Path) -> None:
