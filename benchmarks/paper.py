@@ -225,15 +225,19 @@ def consists_of(document: Document, device: str) -> Iterator[str]:
 
 
 def _compared(document: Document, device: str, variant: str, batch: int) -> float | None:
-    """Time of the first layer that a variant runs: the second convolution, without its product, or the first dense one.
+    """Time of the second convolution without its product, or of the first dense layer.
 
-    The first convolution is one kernel with the thresholds of the pixels, whatever is asked for by name.
+    On GPUs the first convolution is one kernel with the thresholds of the pixels, whatever is asked for by name.
     """
     result = of(document, device, variant, batch, MAIN)
     if result is None:
         return None
-    kernels = [k for k in result.kernels if k.variant == variant and k.name != "xnor_gemm"]
-    return sum(k.us or 0.0 for k in kernels if k.layer == kernels[0].layer) if kernels else None
+    layers: dict[str, float] = {}
+    for k in result.kernels:
+        if k.variant == variant and k.name != "xnor_gemm":
+            layers[k.layer] = layers.get(k.layer, 0.0) + (k.us or 0.0)
+    times = list(layers.values())
+    return times[-1 if variant.startswith("patch") else 0] if times else None
 
 
 def plot(document: Document, path: Path) -> None:
