@@ -69,7 +69,8 @@ def _dividing(site: Site, *files: str, **defines: Define) -> KernelSource:
 
 def _threshold(site: Site) -> StepCode:
     x = site.type(site.node.inputs[0])
-    source = KernelSource.of("common/threshold.h", SOURCE=_C_TYPES[x.domain], **_packed(x))
+    defines = {**_packed(site.type(site.output)), "SOURCE_CHANNELS": x.channels}
+    source = KernelSource.of("common/threshold.h", SOURCE=_C_TYPES[x.domain], **defines)
     return _step(site, "threshold_pack", source, *site.node.inputs)
 
 
