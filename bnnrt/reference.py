@@ -224,7 +224,8 @@ def _real_dense(op: BinaryWeightDense | Dense, x: Array, weights: Array) -> Arra
 
 
 def _threshold(op: Threshold, x: Array, threshold: Array, falling: Array) -> Array:
-    return _plus_minus((x.astype(np.int32) >= threshold) != (falling > 0))
+    repeated = np.concatenate([x] * (len(threshold) // x.shape[-1]), axis=-1)
+    return _plus_minus((repeated.astype(np.int32) >= threshold) != (falling > 0))
 
 
 def _grayscale(op: Grayscale, x: Array) -> Array:

@@ -18,6 +18,7 @@ from bnnrt.ops import (
     BinaryConv,
     BinaryDense,
     Clip,
+    Concat,
     Domain,
     MaxPool,
     Op,
@@ -71,6 +72,7 @@ class Chain:
     values: Array
     """Every value they can have, int32, ascending."""
     channels: int
+    """Of the chain: those of the source, or several times as many where a Concat repeats 8-bit pixels."""
     before: tuple[Step, ...]
     pool: Node | None
     after: tuple[Step, ...]
@@ -97,12 +99,20 @@ def find_chain(graph: Graph, producers: dict[str, Node], sign: Node) -> Chain | 
     steps: list[Step] = []
     after: list[Step] | None = None
     pool: Node | None = None
+    copies = 1
     tensor = sign.inputs[0]
     while True:
         node = producers.get(tensor)
         if node is None:
             return None
         if isinstance(node.op, ToFloat):
+            break
+        if isinstance(node.op, Concat):
+            # The same pixels several times, each with a threshold of its own.
+            copies, first = len(node.inputs), producers.get(node.inputs[0])
+            if len(set(node.inputs)) > 1 or first is None or not isinstance(first.op, ToFloat):
+                return None
+            node = first
             break
         if isinstance(node.op, (Arithmetic, Clip, PRelu, Relu)):
             found = _step(graph, node)
@@ -115,10 +125,12 @@ def find_chain(graph: Graph, producers: dict[str, Node], sign: Node) -> Chain | 
         else:
             return None
     source = node.inputs[0]
+    if copies > 1 and graph.types[source].domain is not Domain.UINT8:
+        return None
     values = _possible_values(graph, producers, source)
     if values is None:
         return None
-    channels = graph.types[source].channels
+    channels = copies * graph.types[source].channels
     before, rest = (steps, after) if after is not None else ((), steps)
     return Chain(source, values, channels, tuple(before), pool, tuple(rest))
 

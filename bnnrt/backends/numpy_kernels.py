@@ -171,8 +171,9 @@ def real_dense(x: Array, weights: Array, out: Array) -> None:
 
 
 def threshold(op: Threshold, x: Array, thresholds: Array, falling: Array, out: Array) -> None:
-    """x int32 or uint8 [..., C], thresholds int32 [C], falling uint32 [1, words], out uint32 [..., words]."""
-    out[...] = packing.pack(x >= thresholds) ^ falling[0]
+    """x int32 or uint8 [..., C], thresholds int32 [D], falling uint32 [1, words], out uint32 [..., words]."""
+    above = x[..., None, :] >= thresholds.reshape(-1, x.shape[-1])
+    out[...] = packing.pack(above.reshape(*x.shape[:-1], len(thresholds))) ^ falling[0]
 
 
 def grayscale(op: Grayscale, x: Array, out: Array) -> None:

@@ -346,7 +346,14 @@ class TorchNetwork:
         integer = self._torch.from_numpy(np.array(minimum)).to(self.device).reshape(limit.shape)
         reached = np.where(falling.reshape(-1), np.float32(-1), np.float32(1))
         above, below, where = self._per_channel(reached, node), self._per_channel(-reached, node), self._torch.where
-        return lambda x: where(x >= (limit if x.is_floating_point() else integer), above, below)
+        # Pixels may have several thresholds a channel.
+        times = len(minimum) // self._graph.types[node.inputs[0]].channels
+
+        def run(x: Any) -> Any:
+            seen = x if times == 1 else x.repeat(1, times, *[1] * (x.dim() - 2))
+            return where(seen >= (limit if x.is_floating_point() else integer), above, below)
+
+        return run
 
     def _grayscale(self, node: Node) -> Function:
         torch = self._torch

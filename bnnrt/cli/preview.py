@@ -57,8 +57,8 @@ def preview(
 ) -> None:
     """Write a picture of what a network sees of an image.
 
-    Bits are black and white: three planes become red, green and blue, one becomes gray. Small images are enlarged,
-    each pixel to a square.
+    Bits are black and white: three planes become red, green and blue, one becomes gray; of several planes a colour, the
+    share that is set becomes its brightness. Small images are enlarged, each pixel to a square.
 
     Example: [bold]bnnrt preview road.jpg --binarization lbp --size 96x96 -o seen.png[/bold]
     """
@@ -72,7 +72,7 @@ def preview(
     of_bits = seen.dtype == np.bool_
     height, width, planes = seen.shape
     enlarged = max(1, _PICTURE // max(height, width))
-    save_png(np.where(seen, np.uint8(255), np.uint8(0)) if of_bits else seen, output, enlarged)
+    save_png(_shades(seen) if of_bits else seen, output, enlarged)
     if as_json:
         found = {"height": height, "width": width, "planes": planes, "bits": of_bits, "enlarged": enlarged}
         print_json({"file": str(image), "picture": str(output), **found})
@@ -80,6 +80,14 @@ def preview(
         what = f"{planes} plane{'s' if planes > 1 else ''} of {height}x{width} {'bits' if of_bits else 'pixels'}"
         times = f", {enlarged} times as large" if enlarged > 1 else ""
         console().print(f"{output}: {what}{times}", markup=False, soft_wrap=True)
+
+
+def _shades(bits: Array) -> Array:
+    """Planes [H, W, planes], colour by colour for each threshold, as uint8 [H, W, 3], or [H, W, 1] if no three."""
+    height, width, planes = bits.shape
+    colors = 1 if planes % 3 else 3
+    shades: Array = bits.reshape(height, width, -1, colors).mean(axis=2) * 255
+    return shades.round().astype(np.uint8)
 
 
 def _check_output(output: Path, image: Path, bundle: Path | None) -> None:

@@ -37,16 +37,21 @@ class Threshold(Op):
     """Integers to bits: ``(x >= threshold) != falling``, per channel.
 
     Inputs: x int32 or uint8 [..., C], threshold int32 [C], falling bit [C]. Output: bit [..., C]. A constant channel
-    has a threshold that no value, or every value, reaches.
+    has a threshold that no value, or every value, reaches. Pixels (uint8) may have several thresholds a channel: with
+    threshold int32 [D] and falling bit [D], D a multiple of C, output channel d is of x's channel d mod C.
     """
 
     constant_inputs: ClassVar[tuple[int, ...]] = (1, 2)
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         expect(self, inputs, INT32 + UINT8, INT32, BIT)
-        per_channel(self, inputs[0], inputs[1])
-        per_channel(self, inputs[0], inputs[2])
-        return (TensorType(inputs[0].shape, Domain.BIT),)
+        x, threshold, falling = inputs
+        out = TensorType(x.shape, Domain.BIT)
+        if x.domain is Domain.UINT8 and len(threshold.shape) == 1 and threshold.channels % x.channels == 0:
+            out = TensorType((*x.shape[:-1], threshold.channels), Domain.BIT)
+        per_channel(self, out, threshold)
+        per_channel(self, out, falling)
+        return (out,)
 
 
 def _pixels(op: Op, x: TensorType, channels: int) -> tuple[int | None, int, int]:

@@ -77,16 +77,24 @@ def _dividing(site: Site, *files: str, **defines: Define) -> KernelSource:
     return KernelSource.of("common/division.h", *files, EXACT_DIVISION=int(site.device.exact_division), **defines)
 
 
-def _threshold(site: Site) -> StepCode:
+def _threshold_defines(site: Site) -> dict[str, Define]:
     x = site.type(site.node.inputs[0])
-    source = KernelSource.of("common/threshold.h", SOURCE=_C_TYPES[x.domain], **_packed(x))
+    return {
+        **_packed(site.type(site.output)),
+        "SOURCE": _C_TYPES[x.domain],
+        "SOURCE_CHANNELS": x.channels,
+    }
+
+
+def _threshold(site: Site) -> StepCode:
+    source = KernelSource.of("common/threshold.h", **_threshold_defines(site))
     return _step(site, "threshold_pack", source, *site.node.inputs)
 
 
 def _threshold_votes(site: Site) -> StepCode:
-    x, rows = site.type(site.node.inputs[0]), _vote_rows(site)
+    rows = _vote_rows(site)
     assert rows is not None  # _many_channels
-    source = KernelSource.of("common/threshold_votes.h", SOURCE=_C_TYPES[x.domain], ROWS=rows, **_packed(x))
+    source = KernelSource.of("common/threshold_votes.h", ROWS=rows, **_threshold_defines(site))
     count = site.count(site.output)
     args: tuple[str | int, ...] = (*site.node.inputs, site.output, count)
     groups, items = (-(-count // rows), 1, 1), (packing.WORD_BITS, rows, 1)
@@ -102,7 +110,7 @@ def _vote_rows(site: Site) -> int | None:
 def _many_channels(site: Site) -> str | None:
     if site.device.kind is DeviceKind.CPU:
         return "made for GPUs"
-    if 2 * site.type(site.node.inputs[0]).channels < packing.WORD_BITS:
+    if 2 * site.type(site.output).channels < packing.WORD_BITS:
         return "most work-items of a word have no channel"
     return None if _vote_rows(site) else "a row of 32 work-items is more than a group"
 

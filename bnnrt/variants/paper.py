@@ -146,9 +146,9 @@ def _patches_fit(site: Site) -> str | None:
     if op.pad_value == 0 and any(op.window.pads):
         return "a packed patch has no zero"
     if _at(site):
-        pixels = site.type(site.node.inputs[0])
-        if pixels.domain is not Domain.UINT8 or pixels.channels > packing.WORD_BITS:
-            return "made for pixels of up to 32 channels"
+        pixels, bits = site.type(site.node.inputs[0]), site.type(site.node.outputs[0])
+        if pixels.domain is not Domain.UINT8 or bits.channels > packing.WORD_BITS:
+            return "made for pixels of up to 32 bits"
     product = _gemm_tile(site) if len(site.nodes) == 1 else _threshold_rows(site)
     for size, reasons in (_segment_rows(site), product):
         if size is None:
@@ -186,6 +186,7 @@ def _pack(site: Site, how: _Patches, width: int, out: str) -> tuple[tuple[Launch
         STAGED=int(how.staged),
         SEPARATE=int(how.separate),
         PIXELS=_at(site),
+        PIXEL_CHANNELS=site.type(site.node.inputs[0]).channels,
     )
     elements, levels, flips = (f"{site.output}:{part}" for part in ("elements", "levels", "flips"))
     constants: dict[str, Array] = {}

@@ -208,9 +208,9 @@ def _conv_fits(site: Site) -> str | None:
     if prod(_pool(site).kernel) > 4 * _ACCUMULATORS:
         return "a pool has more accumulators than a thread"
     if isinstance(site.node.op, Threshold):
-        x = site.type(site.node.inputs[0])
-        if x.domain is not Domain.UINT8 or x.channels > packing.WORD_BITS:
-            return "made for pixels of up to 32 channels"
+        pixels, bits = site.type(site.node.inputs[0]), site.type(site.node.outputs[0])
+        if pixels.domain is not Domain.UINT8 or bits.channels > packing.WORD_BITS:
+            return "made for pixels of up to 32 bits"
     if _tile(site) is None:
         return "a tile is too large for a work-group or its local memory"
     return None
@@ -253,6 +253,7 @@ def _conv_tile(site: Site) -> StepCode:
         RESULT_HEIGHT=out[1],
         RESULT_WIDTH=out[2],
         PIXELS=int(pixels),
+        PIXEL_CHANNELS=site.type(site.node.inputs[0]).channels,
         PATCH=int(_is_patch(site)),
         PAD_MASK=outside,
         PAD_MASK_LAST=outside & (1 << tail) - 1 if tail else outside,

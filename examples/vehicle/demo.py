@@ -20,7 +20,7 @@ from rich.table import Table
 import bnnrt
 
 HERE = Path(__file__).resolve().parent
-MODEL = HERE / "models" / "vehicle_threshold.onnx"
+MODEL = HERE / "models" / "vehicle_small.onnx"
 PHOTOS_A_CLASS = 2
 TIMED_RUNS = 50
 

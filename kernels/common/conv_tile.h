@@ -5,7 +5,8 @@
  * The defines of window.h; WORDS words a pixel of x; INNER words of weights a channel; OUTPUTS, OUT_WORDS.
  * POOL_H x POOL_W output pixels make one result (1 x 1 without pooling) over RESULT_HEIGHT x RESULT_WIDTH; a group has
  * TILE_H x TILE_W results, and ROWS x 32 work-items. HALO_H x HALO_W pixels of x lie under a tile.
- * PIXELS 1: x is uchar [H][W][CHANNELS], and a bit is (x >= levels[c]) != flips; otherwise x is packed.
+ * PIXELS 1: x is uchar [H][W][PIXEL_CHANNELS], and bit c of CHANNELS is (x[c mod PIXEL_CHANNELS] >= levels[c]) != flips;
+ * otherwise x is packed.
  * PATCH 1: a window's CHANNELS x taps bits (taps outer) are packed without gaps; 0: a tap's WORDS words as they are.
  * PAD_MASK: bits of a word outside the image. COLUMN_CLASSES: border classes along a row; classes [OUT_HEIGHT] and
  * [OUT_WIDTH] number them, and `limits` has for each class and channel what the taps outside the image contribute.
@@ -51,7 +52,7 @@ KERNEL conv_tile(const GLOBAL SOURCE *RESTRICT x, const GLOBAL int *RESTRICT lev
 #if PIXELS
             bits = flips[0];
             for (int c = 0; c < CHANNELS; ++c)
-                bits ^= (uint)((int)x[pixel * CHANNELS + c] >= levels[c]) << c;
+                bits ^= (uint)((int)x[pixel * PIXEL_CHANNELS + c % PIXEL_CHANNELS] >= levels[c]) << c;
 #else
             bits = x[pixel * WORDS + i % WORDS];
 #endif

@@ -7,7 +7,8 @@
  *
  * The defines of window.h; CHANNELS, WORDS words a pixel; SEGMENT_ROWS; TILE_ROWS and TILE_COLUMNS of padded image;
  * PACK_WIDTH; PATCH_WORDS = ceil(KERNEL_H * KERNEL_W * CHANNELS / PACK_WIDTH); THREAD_WORDS; PAD_BIT 1 for +1 and 0 for
- * -1. PIXELS 1: x is uchar [H][W][CHANNELS], at most 32, and a bit is (x >= levels[c]) != flips.
+ * -1. PIXELS 1: x is uchar [H][W][PIXEL_CHANNELS], and bit c of CHANNELS, at most 32, is
+ * (x[c mod PIXEL_CHANNELS] >= levels[c]) != flips.
  * What the paper compares with: COUNTER 0 divides; STAGED 0 reads the image where it is; SEPARATE 1 stores a byte
  * for each element, which pack_bytes.h packs.
  * Launched as [OUT_WIDTH, SEGMENT_ROWS] threads over [batch, ceil(OUT_HEIGHT / SEGMENT_ROWS),
@@ -44,7 +45,7 @@ KERNEL patch_pack(const GLOBAL SOURCE *RESTRICT x, const GLOBAL int *RESTRICT le
 #if PIXELS
             bits = flips[0];
             for (int c = 0; c < CHANNELS; ++c)
-                bits ^= (uint)((int)x[seen * CHANNELS + c] >= levels[c]) << c;
+                bits ^= (uint)((int)x[seen * PIXEL_CHANNELS + c % PIXEL_CHANNELS] >= levels[c]) << c;
 #else
             bits = x[seen * WORDS + i % WORDS];
 #endif

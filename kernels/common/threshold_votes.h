@@ -1,6 +1,6 @@
 /* threshold.h for GPUs, with a work-item for each bit: a row of 32 along axis 0 is an output word.
  *
- * SOURCE int or uchar, CHANNELS, WORDS = ceil(CHANNELS / 32), ROWS of 32 work-items in a group.
+ * The defines of threshold.h; ROWS of 32 work-items in a group.
  */
 KERNEL threshold_votes(const GLOBAL SOURCE *RESTRICT x, const GLOBAL int *RESTRICT threshold,
                        const GLOBAL uint *RESTRICT falling, GLOBAL uint *RESTRICT out, int count)
@@ -12,7 +12,7 @@ KERNEL threshold_votes(const GLOBAL SOURCE *RESTRICT x, const GLOBAL int *RESTRI
     const int word = id % WORDS, channel = word * 32 + lane;
     uint vote = 0;
     if (id < count && channel < CHANNELS)
-        vote = (uint)((int)x[id / WORDS * CHANNELS + channel] >= threshold[channel]);
+        vote = (uint)((int)x[id / WORDS * SOURCE_CHANNELS + channel % SOURCE_CHANNELS] >= threshold[channel]);
 #if HAS_BALLOT
     const uint bits = BALLOT(vote);
 #else

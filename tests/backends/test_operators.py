@@ -302,16 +302,19 @@ def test_sigmoid_and_softmax(backend: Backend, channels: int, batch: int, seed: 
 
 
 @checked
-@given(st.integers(1, 100), st.integers(1, 6), st.integers(1, 4), st.booleans(), seeds())
-def test_threshold(backend: Backend, channels: int, width: int, batch: int, pixels: bool, seed: int) -> None:
+@given(st.integers(1, 100), st.integers(1, 6), st.integers(1, 4), st.booleans(), st.integers(1, 12), seeds())
+def test_threshold(
+    backend: Backend, channels: int, width: int, batch: int, pixels: bool, levels: int, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     size = (batch, width, width + 1, channels)
     low, high = (0, 256) if pixels else (-50, 51)
     x = rng.integers(low, high, size).astype(np.uint8 if pixels else np.int32)
-    thresholds = rng.integers(low - 1, high + 2, channels).astype(np.int32)
-    thresholds[rng.random(channels) < 0.1] = rng.choice(np.array([-(2**31), 2**31 - 1]))
+    planes = channels * levels if pixels else channels  # several thresholds a channel of pixels
+    thresholds = rng.integers(low - 1, high + 2, planes).astype(np.int32)
+    thresholds[rng.random(planes) < 0.1] = rng.choice(np.array([-(2**31), 2**31 - 1]))
     tensor_type = TensorType((None, *size[1:]), Domain.UINT8 if pixels else Domain.INT32)
-    falling = Constant.bits(bits(rng, channels) > 0)
+    falling = Constant.bits(bits(rng, planes) > 0)
     check(backend, one_node(ops.Threshold(), tensor_type, Constant.of(thresholds), falling), {"x": x})
 
 

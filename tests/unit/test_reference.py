@@ -235,6 +235,20 @@ def test_threshold(channels: int, pixels: bool, seed: int) -> None:
         assert found[index] == (1 if reached != falling[index[-1]] else -1)
 
 
+@few
+@given(st.integers(1, 5), st.integers(1, 9), seeds)
+def test_several_thresholds_a_channel_of_pixels(channels: int, levels: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 256, (2, 3, channels)).astype(np.uint8)
+    thresholds = rng.integers(-1, 258, channels * levels).astype(np.int32)
+    falling = rng.random(channels * levels) < 0.5
+    found = run(ops.Threshold(), x, PIXEL, Constant.of(thresholds), Constant.bits(falling))
+    assert found.shape == (2, 3, channels * levels)
+    for n, w, plane in np.ndindex(found.shape):
+        reached = int(x[n, w, plane % channels]) >= int(thresholds[plane])
+        assert found[n, w, plane] == (1 if reached != falling[plane] else -1)
+
+
 def test_threshold_of_extreme_accumulators() -> None:
     x = np.array([[-(2**31), -1, 0, 1, 2**31 - 1]], np.int32)
     for threshold, wanted in ((-(2**31), [1] * 5), (2**31 - 1, [-1] * 4 + [1]), (0, [-1, -1, 1, 1, 1])):

@@ -35,6 +35,31 @@ def test_thresholds_on_the_input_become_pixel_thresholds(channels_first, channel
     np.testing.assert_array_equal(run(bundle, pixels), expected(model, x)[0])
 
 
+@pytest.mark.parametrize("levels", [2, 5, 12])
+def test_several_thresholds_a_channel(levels):
+    net = Net(3, 8, 6)
+    repeated = net.op("Concat", *["x"] * levels, axis=1)
+    offset = RNG.uniform(-255, 0, (1, 3 * levels, 1, 1))
+    model = net.model(
+        net.conv(net.sign(net.op("Add", repeated, net.constant(offset))), signs(RNG, 5, 3 * levels, 3, 3))
+    )
+    x = np.ascontiguousarray(PIXELS.astype(np.float32).transpose(0, 3, 1, 2))
+    bundle = check(model, x)
+    assert computing(bundle.pixels)[:2] == ["Threshold", "BinaryConv"]
+    np.testing.assert_array_equal(run(bundle, PIXELS), expected(model, x)[0])
+
+
+def test_what_else_is_joined_with_pixels_stays_a_concat():
+    net = Net(3, 8, 6)
+    joined = net.op("Concat", "x", net.op("Relu", "x"), axis=1)
+    offset = RNG.uniform(-255, 0, (1, 6, 1, 1))
+    model = net.model(net.conv(net.sign(net.op("Add", joined, net.constant(offset))), signs(RNG, 5, 6, 3, 3)))
+    x = np.ascontiguousarray(PIXELS.astype(np.float32).transpose(0, 3, 1, 2))
+    bundle = check(model, x)
+    assert "Concat" in computing(bundle.pixels)
+    np.testing.assert_array_equal(run(bundle, PIXELS), expected(model, x)[0])
+
+
 def test_pixels_are_scaled_as_asked():
     net = Net(3, 8, 6)
     model = net.model(net.conv(net.sign("x"), signs(RNG, 5, 3, 3, 3)))

@@ -1,0 +1,80 @@
+"""How each network is trained: what the tables of docs/accuracy.md are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from data import Augmentation
+from network import ARCHITECTURES, Architecture
+
+TEACHER_SEEDS = (0, 1)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One way to train one network."""
+
+    input: str = "threshold"  # none, threshold, threshold-gray, lbp
+    architecture: Architecture = ARCHITECTURES["paper"]
+    kind: str = "binary"  # binary, float (the twin), teacher
+    epochs: int = 100
+    batch: int = 64
+    optimizer: str = "adam"  # adam, rmsprop
+    rate: float = 3e-3  # peak of the learning rate
+    schedule: str = "cosine"  # cosine (5 % warm-up, then to 0), constant
+    decay: float = 0.0  # decoupled weight decay, for networks in full precision
+    average: float = 0.0  # of the weights over time, for networks in full precision; 0: none
+    estimator: str = "polynomial"  # gradient of the sign: identity, clip, polynomial
+    smoothing: float = 0.0  # of the labels
+    thresholds: str = "joint"  # T is learned: joint (with the weights), never, alternating (the paper's two stages)
+    teach: float = 0.0  # share of the loss that comes from the teachers
+    teachers: int = 1
+    temperature: float = 2.0
+    augmentation: Augmentation = field(default_factory=Augmentation)
+
+
+MILD = Augmentation(shift=6, zoom=0.1, brightness=16)
+STRONG = Augmentation(shift=8, zoom=0.15, stretch=0.1, turn=5, brightness=30, contrast=0.25, color=10)
+GEOMETRY = Augmentation(
+    shift=8, zoom=0.12, stretch=0.08, turn=4, noise=2
+)  # patterns do not see brightness and contrast
+HARD = replace(STRONG, cutout=24, mixup=0.5)
+GAUSSIAN = Augmentation(blur=0.5)  # and flips, which are always there
+
+TAUGHT = Recipe(teach=0.9, augmentation=MILD)
+# Larger batches, changes that are too strong for the paper's network, and the usual estimator: it learns less.
+EARLIER = replace(TAUGHT, batch=128, rate=4e-3, estimator="clip", teachers=2, augmentation=STRONG)
+SHORT = replace(EARLIER, epochs=40)
+PAPER = Recipe(epochs=30, rate=1e-3, schedule="constant", estimator="identity", augmentation=GAUSSIAN)
+
+RECIPES = {
+    "teacher": Recipe(
+        kind="teacher", input="none", epochs=100, rate=2e-3, decay=0.05, average=0.998, smoothing=0.1,
+        augmentation=HARD,
+    ),
+    # The twin in full precision, and what is shipped.
+    "float": Recipe(
+        kind="float", input="none", epochs=65, rate=2e-3, decay=0.05, average=0.998, teach=0.9, augmentation=STRONG
+    ),
+    "small": replace(TAUGHT, architecture=ARCHITECTURES["small"], epochs=130, augmentation=STRONG),
+    "threshold": replace(TAUGHT, epochs=195),
+    "lbp": replace(TAUGHT, input="lbp", epochs=165, augmentation=GEOMETRY),
+    "none": replace(EARLIER, input="none", epochs=90),
+    "threshold-gray": replace(EARLIER, input="threshold-gray", epochs=90),
+    # The paper's recipe.
+    "paper-float": replace(PAPER, kind="float", input="none", optimizer="rmsprop"),
+    "paper-none": replace(PAPER, input="none"),
+    "paper-threshold": PAPER,
+    "paper-threshold-fixed": replace(PAPER, thresholds="never"),
+    "paper-threshold-alternating": replace(PAPER, thresholds="alternating"),
+    "paper-threshold-gray": replace(PAPER, input="threshold-gray"),
+    "paper-lbp": replace(PAPER, input="lbp"),
+    # One choice changed at a time, in short runs.
+    "short": SHORT,
+    "short-polynomial": replace(SHORT, estimator="polynomial"),
+    "short-mild": replace(SHORT, augmentation=MILD, epochs=35),
+    "short-untaught": replace(SHORT, teach=0.0, smoothing=0.1),
+    "short-fixed": replace(SHORT, thresholds="never"),
+    "short-constant": replace(SHORT, schedule="constant", rate=1e-3, epochs=35),
+    "short-identity": replace(SHORT, estimator="identity", epochs=35),
+}  # fmt: skip
