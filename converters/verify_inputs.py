@@ -91,19 +91,25 @@ def tie_cases(graph: Graph, seed: int) -> list[Case]:
             continue
         source, nodes = path
         known = graph.types[source]
-        low, high = _switch(graph, source, nodes, known)
-        mixed = np.where(rng.integers(0, 2, low.shape) > 0, high, low)
-        for name, array in (("at the threshold", high), ("below the threshold", low), ("around the threshold", mixed)):
-            feeds = {
-                port: array if port == source else np.ones(other.with_batch(1)[1:], dtype=array.dtype)
-                for port, other in graph.inputs.items()
-            }
-            cases.append(Case("tie", f"{name} of {node.name}", feeds))
+        levels = graph.types[node.outputs[0]].channels // graph.types[node.inputs[0]].channels
+        for level in range(levels):
+            low, high = _switch(graph, source, nodes, known, level)
+            mixed = np.where(rng.integers(0, 2, low.shape) > 0, high, low)
+            which = "the threshold" if levels == 1 else f"threshold {level + 1}"
+            for name, array in ((f"at {which}", high), (f"below {which}", low), (f"around {which}", mixed)):
+                feeds = {
+                    port: array if port == source else np.ones(other.with_batch(1)[1:], dtype=array.dtype)
+                    for port, other in graph.inputs.items()
+                }
+                cases.append(Case("tie", f"{name} of {node.name}", feeds))
     return cases
 
 
 def _elementwise(graph: Graph, last: Node) -> tuple[str, list[Node]] | None:
-    """The input behind a sign, and the operators between, if each element of the sign comes from one of the input."""
+    """The input behind a sign, and the operators between, if each element of the sign comes from one of the input.
+
+    An element of the input may give several of the sign: pixels with several thresholds a channel.
+    """
     if not isinstance(last.op, (Sign, Threshold)):
         return None
     producers = graph.producers()
@@ -123,8 +129,11 @@ def _elementwise(graph: Graph, last: Node) -> tuple[str, list[Node]] | None:
     return tensor, nodes
 
 
-def _switch(graph: Graph, source: str, nodes: list[Node], known: TensorType) -> tuple[Array, Array]:
-    """For each element of an input, neighbours between which its bit changes: the lower, and the upper."""
+def _switch(graph: Graph, source: str, nodes: list[Node], known: TensorType, level: int) -> tuple[Array, Array]:
+    """For each element of an input, neighbours between which its bit changes: the lower, and the upper.
+
+    ``level`` says which of its bits, where it has several.
+    """
     shape = known.with_batch(1)
     part = Graph({source: known}, tuple(nodes), nodes[-1].outputs, graph.constants).rebuilt(nodes)
     order = np.arange(int(np.prod(shape))).reshape(shape)
@@ -135,10 +144,12 @@ def _switch(graph: Graph, source: str, nodes: list[Node], known: TensorType) -> 
             order = order.reshape(1, *node.op.shape)
     order = order.reshape(-1)
 
+    channels = part.types[nodes[-1].inputs[0]].channels
+
     def bits(keys: Array) -> Array:
-        found = reference.run(part, {source: _number(keys, known).reshape(shape)})[nodes[-1].outputs[0]].reshape(-1)
+        found = reference.run(part, {source: _number(keys, known).reshape(shape)})[nodes[-1].outputs[0]]
         laid = np.empty(len(order))
-        laid[order] = found
+        laid[order] = found[..., level * channels : (level + 1) * channels].reshape(-1)
         return laid
 
     limit = 255 if known.domain is Domain.UINT8 else int(np.float32(10000).view(np.int32))

@@ -205,8 +205,12 @@ class Sections:
         """Numbers exactly at the threshold of a sign."""
         if node.name not in self._onnx or not isinstance(node.op, (Sign, Threshold)):
             return
-        threshold = self._graph.constants[node.inputs[1]].data if isinstance(node.op, Threshold) else np.float32(0)
-        self._sign(node.name).ties += int((tensors[node.inputs[0]][:images] == threshold).sum())
+        x = tensors[node.inputs[0]][:images]
+        # One row a threshold: pixels may have several a channel.
+        levels: Array = np.zeros((1, 1), dtype=np.float32)
+        if isinstance(node.op, Threshold):
+            levels = self._graph.constants[node.inputs[1]].data.reshape(-1, x.shape[-1])
+        self._sign(node.name).ties += int((x[..., None, :] == levels).sum())
 
     def _count(self, truth: _Truth, images: int) -> None:
         """Zeros at ONNX signs."""

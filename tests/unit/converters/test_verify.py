@@ -328,6 +328,29 @@ def test_pixels_that_are_binarized_before_the_model(tmp_path, scheme):
     assert ("tie" in result.inputs) == (scheme is Scheme.THRESHOLD)
 
 
+@pytest.mark.parametrize("levels", [2, 3])
+def test_several_thresholds_a_channel_of_pixels(tmp_path, levels):
+    net = Net(3, 6, 6)
+    offset = -20.5 - 25.0 * np.arange(3 * levels).reshape(1, -1, 1, 1)
+    bits = net.sign(net.op("Add", net.op("Concat", *["x"] * levels, axis=1), net.constant(offset)))
+    path = saved(tmp_path, net.model(net.conv(bits, signs(RNG, 4, 3 * levels, 3, 3))))
+    bundle, _ = convert(path)
+    result = verify(bundle, "m.bnn", path, Wanted(("numpy", "opencl"), runs=4))
+    assert result.equal
+    assert result.inputs["tie"] >= 3 * levels
+    assert any(sign.ties for sign in result.onnxruntime.signs.values())
+    # Each threshold is looked at: a change of one level, in the last plane alone, is found.
+    node = node_of(bundle.pixels, Threshold)
+    constants = dict(bundle.pixels.constants)
+    changed = constants[node.inputs[1]].data.copy()
+    changed[-1] += 1
+    constants[node.inputs[1]] = Constant.of(changed)
+    pixels = Graph(bundle.pixels.inputs, bundle.pixels.nodes, bundle.pixels.outputs, constants)
+    found = verify(replace(bundle, pixels=pixels), "m.bnn", path, Wanted(("numpy",), runs=0)).onnxruntime
+    assert found.first_difference.graph == "pixels"
+    assert f"threshold {levels} of" in found.first_difference.input
+
+
 def test_a_device_that_cannot_run_it_is_named_unless_it_was_asked_for(tmp_path, monkeypatch):
     def refuse(graph, device, *rest):
         if device.backend == "numpy":
