@@ -16,7 +16,7 @@ from bnnrt.converters.draft import Array
 from bnnrt.converters.onnx_node import constant_of, is_standard
 from bnnrt.converters.uniform import keeps_shape, uniform_beside
 
-__all__ = ["COMPARISONS", "SIDES", "Step", "step_of", "unclipped"]
+__all__ = ["COMPARISONS", "LARGEST_DETACHED", "Step", "step_of", "unclipped"]
 
 COMPARISONS: Mapping[str, Callable[[Array, Array], Array]] = {
     "Greater": np.greater,
@@ -38,6 +38,8 @@ LOGIC: Mapping[str, Callable[[Array, Array], Array]] = {
 }
 SIDES = np.array([-1.0, 0.0, 1.0, np.nan])
 """A number below, at and above 0, and none."""
+LARGEST_DETACHED = 2.0**23
+"""``(sign(x) - x) + x`` is the sign of x in float32, as long as x is smaller than this in size."""
 
 
 @dataclass(frozen=True, eq=False)
