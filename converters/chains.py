@@ -28,7 +28,7 @@ from bnnrt.ops import (
     ToFloat,
 )
 
-__all__ = ["Chain", "Evaluated", "find_chain"]
+__all__ = ["Chain", "Evaluated", "Step", "find_chain", "signs"]
 
 # float32 values evaluated at a time: 16 MB.
 CHUNK = 1 << 22

@@ -31,7 +31,16 @@ from bnnrt.ops import Domain
 from bnnrt.preprocess.pipeline import ImagePipeline
 from bnnrt.preprocess.schemes import InputBinarization
 
-__all__ = ["Options", "convert", "parse_labels", "pixel_binding"]
+__all__ = [
+    "BINARIZING",
+    "CHANGES_WEIGHTS",
+    "FOLDING",
+    "STEPS",
+    "Options",
+    "convert",
+    "parse_labels",
+    "pixel_binding",
+]
 
 PREPARING: tuple[Pass, ...] = (KeepBits(), MergeZeroPads())
 BINARIZING: tuple[Pass, ...] = (*PREPARING, Binarize())

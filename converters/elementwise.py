@@ -12,7 +12,7 @@ from bnnrt.converters import axes, layout
 from bnnrt.converters.arithmetic import with_constant, with_operand
 from bnnrt.converters.layout import Value
 from bnnrt.converters.onnx_node import OnnxNode
-from bnnrt.converters.scope import MOVED, Handler, Scope, float32
+from bnnrt.converters.scope import MOVED, Handler, Scope, axis_of, float32
 from bnnrt.ops import (
     Arithmetic,
     ArithmeticKind,
@@ -168,15 +168,12 @@ def softmax(op: Softmax | LogSoftmax) -> Handler:
 
 def _softmax(scope: Scope, node: OnnxNode, op: Softmax | LogSoftmax) -> Value:
     value = scope.value(node, 0)
-    rank = len(value.shape) + 1
     old = scope.opset < 13
-    (axis,) = node.axes([node.integer("axis", 1 if old else -1)], rank)
-    if axis == 0:
-        raise node.error("over the batch", "only the other axes are supported")
+    axis = axis_of(node, value, 1 if old else -1)
     if old:
-        rows = layout.reshaped(scope.draft, node.name, value, (*value.shape[: axis - 1], prod(value.shape[axis - 1 :])))
-        return layout.reshaped(scope.draft, node.name, _row_wise(scope, node, op, rows, axis - 1), value.shape)
-    return _row_wise(scope, node, op, value, axis - 1)
+        rows = layout.reshaped(scope.draft, node.name, value, (*value.shape[:axis], prod(value.shape[axis:])))
+        return layout.reshaped(scope.draft, node.name, _row_wise(scope, node, op, rows, axis), value.shape)
+    return _row_wise(scope, node, op, value, axis)
 
 
 def _row_wise(scope: Scope, node: OnnxNode, op: Op, value: Value, axis: int) -> Value:
