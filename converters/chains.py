@@ -28,14 +28,14 @@ from bnnrt.ops import (
     ToFloat,
 )
 
-__all__ = ["Chain", "Evaluated", "Step", "find_chain", "signs"]
+__all__ = ["Chain", "Evaluated", "Operation", "find_chain", "signs"]
 
 # float32 values evaluated at a time: 16 MB.
 CHUNK = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class Operation:
     """One operation, alone or with a constant: float32 [C] or [1]."""
 
     op: Op
@@ -71,9 +71,9 @@ class Chain:
     values: Array
     """Every value they can have, int32, ascending."""
     channels: int
-    before: tuple[Step, ...]
+    before: tuple[Operation, ...]
     pool: Node | None
-    after: tuple[Step, ...]
+    after: tuple[Operation, ...]
 
     def evaluate(self) -> list[Evaluated]:
         """The chain at every value, some channels at a time."""
@@ -94,8 +94,8 @@ class Chain:
 
 def find_chain(graph: Graph, producers: dict[str, Node], sign: Node) -> Chain | None:
     """The chain that ends in ``sign``; None if it does not start at integers or holds another operator."""
-    steps: list[Step] = []
-    after: list[Step] | None = None
+    steps: list[Operation] = []
+    after: list[Operation] | None = None
     pool: Node | None = None
     tensor = sign.inputs[0]
     while True:
@@ -123,13 +123,13 @@ def find_chain(graph: Graph, producers: dict[str, Node], sign: Node) -> Chain | 
     return Chain(source, values, channels, tuple(before), pool, tuple(rest))
 
 
-def _step(graph: Graph, node: Node) -> tuple[Step, str] | None:
+def _step(graph: Graph, node: Node) -> tuple[Operation, str] | None:
     if len(node.inputs) == 1:
-        return Step(node.op), node.inputs[0]
+        return Operation(node.op), node.inputs[0]
     for index in (0, 1):
         constant = graph.constants.get(node.inputs[index])
         if constant is not None:
-            return Step(node.op, constant.data, index == 0), node.inputs[1 - index]
+            return Operation(node.op, constant.data, index == 0), node.inputs[1 - index]
     return None
 
 

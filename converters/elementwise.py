@@ -11,7 +11,7 @@ import onnx_ir as ir
 from bnnrt.converters import axes, layout
 from bnnrt.converters.arithmetic import with_constant, with_operand
 from bnnrt.converters.layout import Value
-from bnnrt.converters.onnx_node import OnnxNode
+from bnnrt.converters.onnx_node import LARGEST_FLOAT32, OnnxNode
 from bnnrt.converters.scope import MOVED, Handler, Scope, axis_of, float32
 from bnnrt.ops import (
     Arithmetic,
@@ -41,8 +41,6 @@ __all__ = [
     "softmax",
     "unary",
 ]
-
-LARGEST = float(np.finfo(np.float32).max)
 
 
 def batch_normalization(scope: Scope, node: OnnxNode) -> Value:
@@ -92,7 +90,7 @@ def leaky_relu(scope: Scope, node: OnnxNode) -> Value:
 def clip(scope: Scope, node: OnnxNode) -> Value:
     """Clip; a bound that is left out is float32's least or greatest finite number, as ONNX has it."""
     bounds = []
-    for index, name, default in ((1, "min", -LARGEST), (2, "max", LARGEST)):
+    for index, name, default in ((1, "min", -LARGEST_FLOAT32), (2, "max", LARGEST_FLOAT32)):
         if node.has_input(index):
             array = float32(node, index, "bounds")
             if array.size != 1:

@@ -18,6 +18,7 @@ from onnx_ir.passes import common
 
 from bnnrt.converters.draft import Array
 from bnnrt.converters.jumps import Jumps
+from bnnrt.converters.onnx_node import LARGEST_FLOAT32
 from bnnrt.converters.onnx_writer import Replacement, replace
 from bnnrt.converters.steps import Step, step_of
 
@@ -123,6 +124,5 @@ def _levels(low: np.float32, high: np.float32) -> tuple[tuple[str, float | dict[
     if made.tobytes() == np.array([low, high], dtype=np.float32).tobytes():
         scaled: tuple[tuple[str, float | dict[str, float]], ...] = () if factor == 1 else (("Mul", float(factor)),)
         return scaled if offset == 0 else (*scaled, ("Add", float(offset)))
-    far = float(np.finfo(np.float32).max)
     least, greatest = sorted([float(low), float(high)])
-    return ("Mul", far if low < high else -far), ("Clip", {"min": least, "max": greatest})
+    return ("Mul", LARGEST_FLOAT32 if low < high else -LARGEST_FLOAT32), ("Clip", {"min": least, "max": greatest})

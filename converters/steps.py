@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bnnrt.converters.draft import Array
-from bnnrt.converters.onnx_node import constant_of, is_standard
+from bnnrt.converters.onnx_node import clip_limits, constant_of, is_standard
 from bnnrt.converters.uniform import keeps_shape, uniform_beside
 
 __all__ = ["COMPARISONS", "LARGEST_DETACHED", "Step", "step_of", "unclipped"]
@@ -192,12 +192,5 @@ def unclipped(source: ir.Value) -> ir.Value:
     node = source.producer()
     if not is_standard(node, "Clip") or node is None:
         return source
-    limits = []
-    for index, name in ((1, "min"), (2, "max")):
-        if name in node.attributes:
-            limits.append(node.attributes[name].as_float())
-        else:
-            constant = constant_of(node.inputs[index]) if len(node.inputs) > index else None
-            limits.append(float(constant) if constant is not None and constant.size == 1 else 0.0)
-    first = node.inputs[0]
-    return first if first is not None and limits[0] < 0 < limits[1] else source
+    limits, first = clip_limits(node), node.inputs[0]
+    return first if first is not None and limits is not None and limits[0] < 0 < limits[1] else source
