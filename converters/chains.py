@@ -57,7 +57,6 @@ class Evaluated:
     ``before`` is what enters the pool of the chain, or what enters the sign if it has none; ``after`` enters the sign.
     """
 
-    channels: slice
     before: Array
     after: Array
 
@@ -89,7 +88,7 @@ class Chain:
             before = x
             for step in self.after:
                 x = step.of(x, channels)
-        return Evaluated(channels, before, x)
+        return Evaluated(before, x)
 
 
 def find_chain(graph: Graph, producers: dict[str, Node], sign: Node) -> Chain | None:

@@ -71,9 +71,8 @@ def unary(op: Op) -> Handler:
     return handler
 
 
-def _unary(scope: Scope, node: OnnxNode, op: Op, value: Value, part: str = "") -> Value:
-    name = f"{node.name}/{part}" if part else node.name
-    return replace(value, tensor=scope.draft.emit(name, op, value.tensor))
+def _unary(scope: Scope, node: OnnxNode, op: Op, value: Value) -> Value:
+    return replace(value, tensor=scope.draft.emit(node.name, op, value.tensor))
 
 
 def prelu(scope: Scope, node: OnnxNode) -> Value:
@@ -142,7 +141,7 @@ def sign(scope: Scope, node: OnnxNode) -> Value:
         scope.open_signs.append(node.name)
     if node.integer("limited", 0):
         scope.limited_signs.append(node.name)
-    return Value(scope.draft.emit(f"{node.name}/float", ToFloat(), bits), value.shape, value.dims, value.perm)
+    return replace(value, tensor=scope.draft.emit(f"{node.name}/float", ToFloat(), bits))
 
 
 def same(scope: Scope, node: OnnxNode) -> Value:

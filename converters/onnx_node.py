@@ -138,7 +138,7 @@ class OnnxNode:
             raise self.error(f"axes {list(values)} do not fit {rank} dimensions")
         return counted
 
-    def pair(self, name: str, default: Sequence[int], axes: int = 2) -> tuple[int, int]:
+    def pair(self, name: str, default: Sequence[int], axes: int) -> tuple[int, int]:
         """An attribute of one integer a spatial axis, of rows and columns; where ``axes`` is 1, of columns alone."""
         values = self.integers(name) or tuple(default)[-axes:]
         if len(values) != axes:
