@@ -9,7 +9,6 @@ exactly these.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,29 +71,24 @@ def _replace(graph: ir.Graph, node: ir.Node, step: Step) -> ir.Value | None:
         return None
     new = Replacement(graph, node, "sign")
 
-    def add(
-        operator: str,
-        *inputs: ir.Value,
-        part: str = "",
-        domain: str = "",
-        attributes: Mapping[str, str | int | float] | None = None,
-    ) -> ir.Value:
-        output = new.add(operator, *inputs, part=part, domain=domain, attributes=attributes)
-        output.type, output.shape = ir.TensorType(ir.DataType.FLOAT), inputs[0].shape
+    def like_source(output: ir.Value) -> ir.Value:
+        output.type, output.shape = ir.TensorType(ir.DataType.FLOAT), step.source.shape
         return output
 
     tensor = step.source
     if step.offset is not None:
-        tensor = add("Sub", tensor, step.offset, part="minus_offset")
+        tensor = like_source(new.add("Sub", tensor, step.offset, part="minus_offset"))
     if written.negated:
-        tensor = add("Mul", tensor, new.constant("negated", -1), part="negated")
-    tensor = add("Sign", tensor, domain="bnnrt", attributes={"zero": written.zero, "limited": int(step.is_limited)})
+        tensor = like_source(new.add("Mul", tensor, new.constant("negated", -1), part="negated"))
+    how: dict[str, str | int | float] = {"zero": written.zero, "limited": int(step.is_limited)}
+    tensor = like_source(new.add("Sign", tensor, domain="bnnrt", attributes=how))
     for operator, given in written.following:
         part = operator.lower()
         if isinstance(given, dict):
-            tensor = add(operator, tensor, part=part, attributes=given)
+            tensor = new.add(operator, tensor, part=part, attributes=given)
         else:
-            tensor = add(operator, tensor, new.constant(part, given), part=part)
+            tensor = new.add(operator, tensor, new.constant(part, given), part=part)
+        like_source(tensor)
     replace(node, tensor)
     return tensor
 
