@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from bnnrt import reference
@@ -70,7 +72,7 @@ def with_operand(
     operand = draft.constant(f"{name}/constant", np.ascontiguousarray(vector))
     pair = (operand, value.tensor) if first else (value.tensor, operand)
     tensor = draft.emit(name, op, *pair)
-    return Value(tensor, value.shape, value.dims, value.perm)
+    return replace(value, tensor=tensor)
 
 
 def _enlarged(scope: Scope, node: OnnxNode, value: Value, constant: Array) -> Value:
@@ -131,7 +133,7 @@ def _of_values(scope: Scope, node: OnnxNode, kind: ArithmeticKind, a: Value, b: 
     draft = scope.draft
     if a.shape == b.shape:
         a, b = layout.like(draft, node.name, a, b)
-        return Value(draft.emit(name, Arithmetic(kind), a.tensor, b.tensor), a.shape, a.dims, a.perm)
+        return replace(a, tensor=draft.emit(name, Arithmetic(kind), a.tensor, b.tensor))
     shapes = f"[N, {listed(a.shape)}] and [N, {listed(b.shape)}]"
     if len(a.shape) != len(b.shape):
         raise node.error(f"{shapes} mix the images of a batch", "give both as many axes, with Unsqueeze or Reshape")

@@ -14,7 +14,7 @@ __all__ = ["KeepBits"]
 
 
 class KeepBits:
-    """MaxPool and Reshape of bits in float32 become the same of the bits, and sign of them the bits themselves.
+    """MaxPool, Reshape and Gather of bits in float32 become the same of the bits, and sign of them the bits themselves.
 
     So it is too where the bits stand for other numbers than +-1 there, 0 and 1 for example.
 
@@ -26,8 +26,7 @@ class KeepBits:
         return rewrite(
             graph,
             _pool_of_bits,
-            _reshape_of_bits,
-            _gather_of_bits,
+            _move_of_bits,
             _sign_of_bits,
             _float_of_negated_bits,
             _sign_of_reshape,
@@ -56,22 +55,13 @@ def _pool_of_bits(draft: Draft, node: Node) -> bool:
     return True
 
 
-def _reshape_of_bits(draft: Draft, node: Node) -> bool:
+def _move_of_bits(draft: Draft, node: Node) -> bool:
     """Accumulators are left alone: their chain to the next sign must start at the layer itself."""
-    levels = levels_behind(draft, node.inputs[0]) if isinstance(node.op, Reshape) else None
+    levels = levels_behind(draft, node.inputs[0]) if isinstance(node.op, (Gather, Reshape)) else None
     if levels is None:
         return False
-    shaped = draft.emit(node.name, node.op, levels.bits)
-    levels.emit(draft, node.name, shaped, node.outputs[0])
-    return True
-
-
-def _gather_of_bits(draft: Draft, node: Node) -> bool:
-    levels = levels_behind(draft, node.inputs[0]) if isinstance(node.op, Gather) else None
-    if levels is None:
-        return False
-    picked = draft.emit(node.name, node.op, levels.bits, node.inputs[1])
-    levels.emit(draft, node.name, picked, node.outputs[0])
+    moved = draft.emit(node.name, node.op, levels.bits, *node.inputs[1:])
+    levels.emit(draft, node.name, moved, node.outputs[0])
     return True
 
 

@@ -29,14 +29,14 @@ from bnnrt.ops import (
     ToFloat,
 )
 
-__all__ = ["Chain", "Evaluated", "find_chain"]
+__all__ = ["Chain", "Evaluated", "Operation", "find_chain", "signs"]
 
 # float32 values evaluated at a time: 16 MB.
 CHUNK = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class Operation:
     """One operation, alone or with a constant: float32 [C] or [1]."""
 
     op: Op
@@ -58,7 +58,6 @@ class Evaluated:
     ``before`` is what enters the pool of the chain, or what enters the sign if it has none; ``after`` enters the sign.
     """
 
-    channels: slice
     before: Array
     after: Array
 
@@ -73,9 +72,9 @@ class Chain:
     """Every value they can have, int32, ascending."""
     channels: int
     """Of the chain: those of the source, or several times as many where a Concat repeats 8-bit pixels."""
-    before: tuple[Step, ...]
+    before: tuple[Operation, ...]
     pool: Node | None
-    after: tuple[Step, ...]
+    after: tuple[Operation, ...]
 
     def evaluate(self) -> list[Evaluated]:
         """The chain at every value, some channels at a time."""
@@ -91,13 +90,13 @@ class Chain:
             before = x
             for step in self.after:
                 x = step.of(x, channels)
-        return Evaluated(channels, before, x)
+        return Evaluated(before, x)
 
 
 def find_chain(graph: Graph, producers: dict[str, Node], sign: Node) -> Chain | None:
     """The chain that ends in ``sign``; None if it does not start at integers or holds another operator."""
-    steps: list[Step] = []
-    after: list[Step] | None = None
+    steps: list[Operation] = []
+    after: list[Operation] | None = None
     pool: Node | None = None
     copies = 1
     tensor = sign.inputs[0]
@@ -135,13 +134,13 @@ def find_chain(graph: Graph, producers: dict[str, Node], sign: Node) -> Chain | 
     return Chain(source, values, channels, tuple(before), pool, tuple(rest))
 
 
-def _step(graph: Graph, node: Node) -> tuple[Step, str] | None:
+def _step(graph: Graph, node: Node) -> tuple[Operation, str] | None:
     if len(node.inputs) == 1:
-        return Step(node.op), node.inputs[0]
+        return Operation(node.op), node.inputs[0]
     for index in (0, 1):
         constant = graph.constants.get(node.inputs[index])
         if constant is not None:
-            return Step(node.op, constant.data, index == 0), node.inputs[1 - index]
+            return Operation(node.op, constant.data, index == 0), node.inputs[1 - index]
     return None
 
 

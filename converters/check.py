@@ -13,8 +13,8 @@ from typing import Any
 import onnx
 from onnx import defs
 
-from bnnrt.converters.external import nodes, tensors
 from bnnrt.converters.onnx_node import STANDARD_DOMAINS
+from bnnrt.converters.proto import first_line, nodes, tensors
 from bnnrt.converters.qonnx import OPERATORS
 from bnnrt.errors import ConversionError
 
@@ -147,7 +147,7 @@ def _check_tensor(tensor: onnx.TensorProto, context: onnx.checker.C.CheckerConte
         onnx.numpy_helper.to_array(tensor)
     except (onnx.checker.ValidationError, KeyError, TypeError, ValueError) as e:
         where = f"tensor {tensor.name}" if tensor.name else "a tensor without a name"
-        raise ConversionError(f"a tensor is malformed: {_first_line(e)}", where, "export the model again") from None
+        raise ConversionError(f"a tensor is malformed: {first_line(e)}", where, "export the model again") from None
 
 
 def _check_node(node: onnx.NodeProto, context: onnx.checker.C.CheckerContext, functions: set[tuple[str, str]]) -> None:
@@ -166,7 +166,7 @@ def _check_node(node: onnx.NodeProto, context: onnx.checker.C.CheckerContext, fu
         onnx.checker.check_node(node, context)
     except onnx.checker.ValidationError as e:
         raise ConversionError(
-            f"{node.op_type}: this node is malformed: {_first_line(e)}", where, "export the model again"
+            f"{node.op_type}: this node is malformed: {first_line(e)}", where, "export the model again"
         ) from None
 
 
@@ -189,7 +189,3 @@ def _check_known(node: onnx.NodeProto, version: int, where: str) -> None:
             where,
             f"export the model for version {NEWEST_OPSET} of the ONNX operators",
         )
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]

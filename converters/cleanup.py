@@ -17,8 +17,8 @@ from onnxscript import optimizer
 from bnnrt.converters.check import versions
 from bnnrt.converters.dequantize import fold_dequantized
 from bnnrt.converters.expansion import drop_expansions
-from bnnrt.converters.external import nodes
 from bnnrt.converters.onnx_node import STANDARD_DOMAINS, OnnxNode
+from bnnrt.converters.proto import nodes
 from bnnrt.converters.qonnx import lower_quantizers
 from bnnrt.converters.xnor import lower_xnor
 from bnnrt.errors import ConversionError

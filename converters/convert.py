@@ -17,22 +17,30 @@ from bnnrt.converters.bits import KeepBits
 from bnnrt.converters.cleanup import clean
 from bnnrt.converters.importer import Imported, import_graph
 from bnnrt.converters.latent import SignWeights, latent_weights
-from bnnrt.converters.limits import reachable_limits
 from bnnrt.converters.load import Source, load
 from bnnrt.converters.padding import MergeZeroPads
 from bnnrt.converters.pixels import PixelInput, binarized_input, pixel_input, refuse_constant_planes
+from bnnrt.converters.reachable import reachable_limits, reachable_zeros, ternary_layers
 from bnnrt.converters.report import Report, make_report
 from bnnrt.converters.signs import recognise
 from bnnrt.converters.sizes import Shapes, fix_sizes
 from bnnrt.converters.thresholds import FoldThresholds
-from bnnrt.converters.zeros import reachable_zeros, ternary_layers
 from bnnrt.errors import ConversionError
 from bnnrt.graph import Graph, Pass, class_scores
 from bnnrt.ops import Domain
 from bnnrt.preprocess.pipeline import ImagePipeline
 from bnnrt.preprocess.schemes import InputBinarization
 
-__all__ = ["Options", "convert", "parse_labels", "pixel_binding"]
+__all__ = [
+    "BINARIZING",
+    "CHANGES_WEIGHTS",
+    "FOLDING",
+    "STEPS",
+    "Options",
+    "convert",
+    "parse_labels",
+    "pixel_binding",
+]
 
 PREPARING: tuple[Pass, ...] = (KeepBits(), MergeZeroPads())
 BINARIZING: tuple[Pass, ...] = (*PREPARING, Binarize())

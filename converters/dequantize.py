@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from bnnrt.converters.draft import Array
 from bnnrt.converters.onnx_node import OnnxNode, is_standard
+from bnnrt.converters.onnx_writer import add_constant, replace
 
 __all__ = ["fold_dequantized"]
 
@@ -25,7 +26,8 @@ def fold_dequantized(model: ir.Model) -> None:
             fold = _quantized if node.op_type == "QuantizeLinear" else _dequantized
             result = fold(OnnxNode(node, node.name or ""))
             if result is not None:
-                _replace(model.graph, node, result)
+                replace(node, add_constant(model.graph, f"{node.outputs[0].name}/folded", result))
+                model.graph.remove(node, safe=True)
 
 
 def _along_axis(node: OnnxNode, x: Array, vector: Array) -> Array:
@@ -63,12 +65,3 @@ def _dequantized(node: OnnxNode) -> Array | None:
     difference = x.astype(np.int32) - (0 if zero is None else _along_axis(node, x, zero.astype(np.int32)))
     result: Array = difference.astype(np.float32) * _along_axis(node, x, scale)
     return result
-
-
-def _replace(graph: ir.Graph, node: ir.Node, result: Array) -> None:
-    old = node.outputs[0]
-    name = f"{old.name}/folded"
-    new = ir.Value(name=name, const_value=ir.tensor(result, name=name))
-    new.dtype, new.shape = ir.DataType.from_numpy(result.dtype), ir.Shape(result.shape)
-    graph.register_initializer(new)
-    ir.convenience.replace_all_uses_with(old, new)

@@ -14,7 +14,7 @@ from bnnrt.errors import GraphError
 from bnnrt.graph import Constant, Graph, Node
 from bnnrt.ops import Domain, Op, TensorType, ToFloat
 
-__all__ = ["Draft", "Rule", "rewrite"]
+__all__ = ["Array", "Draft", "rewrite"]
 
 Array = npt.NDArray[Any]
 

@@ -11,8 +11,8 @@ import onnx_ir as ir
 from bnnrt.converters import axes, layout
 from bnnrt.converters.arithmetic import with_constant, with_operand
 from bnnrt.converters.layout import Value
-from bnnrt.converters.onnx_node import OnnxNode
-from bnnrt.converters.scope import MOVED, Handler, Scope, float32
+from bnnrt.converters.onnx_node import LARGEST_FLOAT32, OnnxNode
+from bnnrt.converters.scope import MOVED, Handler, Scope, axis_of, float32
 from bnnrt.ops import (
     Arithmetic,
     ArithmeticKind,
@@ -41,8 +41,6 @@ __all__ = [
     "softmax",
     "unary",
 ]
-
-LARGEST = float(np.finfo(np.float32).max)
 
 
 def batch_normalization(scope: Scope, node: OnnxNode) -> Value:
@@ -73,9 +71,8 @@ def unary(op: Op) -> Handler:
     return handler
 
 
-def _unary(scope: Scope, node: OnnxNode, op: Op, value: Value, part: str = "") -> Value:
-    name = f"{node.name}/{part}" if part else node.name
-    return replace(value, tensor=scope.draft.emit(name, op, value.tensor))
+def _unary(scope: Scope, node: OnnxNode, op: Op, value: Value) -> Value:
+    return replace(value, tensor=scope.draft.emit(node.name, op, value.tensor))
 
 
 def prelu(scope: Scope, node: OnnxNode) -> Value:
@@ -92,7 +89,7 @@ def leaky_relu(scope: Scope, node: OnnxNode) -> Value:
 def clip(scope: Scope, node: OnnxNode) -> Value:
     """Clip; a bound that is left out is float32's least or greatest finite number, as ONNX has it."""
     bounds = []
-    for index, name, default in ((1, "min", -LARGEST), (2, "max", LARGEST)):
+    for index, name, default in ((1, "min", -LARGEST_FLOAT32), (2, "max", LARGEST_FLOAT32)):
         if node.has_input(index):
             array = float32(node, index, "bounds")
             if array.size != 1:
@@ -144,7 +141,7 @@ def sign(scope: Scope, node: OnnxNode) -> Value:
         scope.open_signs.append(node.name)
     if node.integer("limited", 0):
         scope.limited_signs.append(node.name)
-    return Value(scope.draft.emit(f"{node.name}/float", ToFloat(), bits), value.shape, value.dims, value.perm)
+    return replace(value, tensor=scope.draft.emit(f"{node.name}/float", ToFloat(), bits))
 
 
 def same(scope: Scope, node: OnnxNode) -> Value:
@@ -168,15 +165,12 @@ def softmax(op: Softmax | LogSoftmax) -> Handler:
 
 def _softmax(scope: Scope, node: OnnxNode, op: Softmax | LogSoftmax) -> Value:
     value = scope.value(node, 0)
-    rank = len(value.shape) + 1
     old = scope.opset < 13
-    (axis,) = node.axes([node.integer("axis", 1 if old else -1)], rank)
-    if axis == 0:
-        raise node.error("over the batch", "only the other axes are supported")
+    axis = axis_of(node, value, 1 if old else -1)
     if old:
-        rows = layout.reshaped(scope.draft, node.name, value, (*value.shape[: axis - 1], prod(value.shape[axis - 1 :])))
-        return layout.reshaped(scope.draft, node.name, _row_wise(scope, node, op, rows, axis - 1), value.shape)
-    return _row_wise(scope, node, op, value, axis - 1)
+        rows = layout.reshaped(scope.draft, node.name, value, (*value.shape[:axis], prod(value.shape[axis:])))
+        return layout.reshaped(scope.draft, node.name, _row_wise(scope, node, op, rows, axis), value.shape)
+    return _row_wise(scope, node, op, value, axis)
 
 
 def _row_wise(scope: Scope, node: OnnxNode, op: Op, value: Value, axis: int) -> Value:

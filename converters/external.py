@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
 from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
+from bnnrt.converters.proto import first_line, tensors
 from bnnrt.errors import ConversionError
 
-__all__ = ["LARGEST_MODEL", "load_external", "nodes", "tensors"]
+__all__ = ["LARGEST_MODEL", "load_external"]
 
 LARGEST_MODEL = (1 << 31) - 1
 """How many bytes a model may have: protobuf reads no more, and the libraries behind it neither."""
-
-
-def nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Every node of a model, also those of functions and of the branches and loops in nodes."""
-    for owner in (proto.graph, *proto.functions):
-        yield from _nodes(owner.node)
-
-
-def _nodes(found: Iterator[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    for node in found:
-        yield node
-        for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs):
-                yield from _nodes(graph.node)
-
-
-def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor of a model: initializers and those in attributes, wherever they stand."""
-    yield from proto.graph.initializer
-    for node in nodes(proto):
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            yield from attribute.tensors
-            for graph in (attribute.g, *attribute.graphs):
-                yield from graph.initializer
 
 
 def load_external(proto: onnx.ModelProto, path: Path) -> None:
@@ -100,9 +74,10 @@ def _read(tensor: onnx.TensorProto, file: Path, path: Path) -> None:
     try:
         load_external_data_for_tensor(tensor, str(folder))
     except (OSError, ValueError, onnx.checker.ValidationError) as e:
-        what = str(e).strip().split("\n")[0]
         raise ConversionError(
-            f"its external data cannot be read: {what}", f"tensor {tensor.name}", "copy the model and its data again"
+            f"its external data cannot be read: {first_line(e)}",
+            f"tensor {tensor.name}",
+            "copy the model and its data again",
         ) from None
     tensor.data_location = onnx.TensorProto.DEFAULT
     del tensor.external_data[:]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from bnnrt.converters.draft import Array
-from bnnrt.converters.onnx_node import constant_of, is_standard
+from bnnrt.converters.onnx_node import clip_limits, constant_of, is_standard
 
 __all__ = ["Intervals", "applied", "cancelled", "is_elementwise"]
 
@@ -214,17 +214,9 @@ def _where(operands: Sequence[Intervals]) -> Intervals:
 
 
 def _clip(node: ir.Node, operands: Sequence[Intervals]) -> Intervals | None:
-    limits = []
-    for index, name, default in ((1, "min", -np.inf), (2, "max", np.inf)):
-        if name in node.attributes:
-            limits.append(node.attributes[name].as_float())
-        elif len(node.inputs) > index and node.inputs[index] is not None:
-            constant = constant_of(node.inputs[index])
-            if constant is None or constant.size != 1 or np.isnan(constant).any():
-                return None
-            limits.append(float(constant.reshape(())))
-        else:
-            limits.append(default)
+    limits = clip_limits(node)
+    if limits is None:
+        return None
     low, high = np.float32(limits[0]), np.float32(limits[1])
     x = operands[0]
     return Intervals(np.minimum(np.maximum(x.low, low), high), np.minimum(np.maximum(x.high, low), high), x.nan)

@@ -14,9 +14,11 @@ import numpy as np
 import onnx_ir as ir
 
 from bnnrt.converters.draft import Array
+from bnnrt.converters.float_order import number_at, position_of
 from bnnrt.converters.intervals import Intervals, applied, cancelled, is_elementwise
 from bnnrt.converters.onnx_node import constant_of, is_standard
-from bnnrt.converters.steps import COMPARISONS, Step, unclipped
+from bnnrt.converters.onnx_writer import add_constant
+from bnnrt.converters.steps import COMPARISONS, LARGEST_DETACHED, Step, unclipped
 from bnnrt.converters.uniform import keeps_shape, uniform_beside
 
 __all__ = ["Jumps"]
@@ -25,12 +27,9 @@ LARGEST_CONE = 100
 """Operators that are looked at, back from a tensor."""
 MOST_INTERVALS = 1 << 14
 
-INFINITY = 0x7F800000
-"""The position of infinity when float32 numbers are counted in their order, from 0 at 0.0."""
-# Infinities, negative numbers, zero, positive numbers.
+INFINITY, LIMIT, TWICE = position_of(np.inf), position_of(LARGEST_DETACHED), position_of(2 * LARGEST_DETACHED)
+# Positions of infinities, negative numbers, zero, positive numbers.
 FIRST = ((-INFINITY, -INFINITY), (1 - INFINITY, -1), (0, 0), (1, INFINITY - 1), (INFINITY, INFINITY))
-LIMIT = int(np.float32(2.0**23).view(np.int32))
-TWICE = int(np.float32(2.0**24).view(np.int32))
 # The same without numbers from 2**24 on, as far as (sign(x) - x) + x is the sign of x.
 FIRST_LIMITED = ((1 - TWICE, -1), (0, 0), (1, TWICE - 1))
 # Some numbers that show at once that most functions are no step.
@@ -87,11 +86,8 @@ class Jumps:
 
     def _offset(self, position: int) -> ir.Value:
         if position not in self._offsets:
-            array = _numbers(np.array(position))
-            value = ir.Value(name=f"bnnrt/offset/{array}", const_value=ir.tensor(array))
-            value.type, value.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape([])
-            self._graph.register_initializer(value)
-            self._offsets[position] = value
+            array = number_at(np.array(position))
+            self._offsets[position] = add_constant(self._graph, f"bnnrt/offset/{array}", array)
         return self._offsets[position]
 
 
@@ -216,13 +212,6 @@ def _same(a: ir.Value | None, b: ir.Value | None, depth: int = 20) -> bool:
     return all(_same(x, y, depth - 1) for x, y in zip(first.inputs, second.inputs, strict=True))
 
 
-def _numbers(positions: Array) -> Array:
-    """The float32 numbers at positions in their order."""
-    sizes = np.abs(positions).astype(np.int32).view(np.float32)
-    result: Array = np.where(positions < 0, -sizes, sizes).astype(np.float32)
-    return result
-
-
 def _runs(function: _Function, first: Sequence[tuple[int, int]]) -> tuple[list[int], list[float]] | None:
     """Where, counted in order of float32, ``function`` takes another value, and the values; None if unsettled.
 
@@ -234,7 +223,7 @@ def _runs(function: _Function, first: Sequence[tuple[int, int]]) -> tuple[list[i
     count = 0
     while len(waiting):
         count += len(waiting)
-        found = function(Intervals.of(_numbers(waiting[:, 0]), _numbers(waiting[:, 1])))
+        found = function(Intervals.of(number_at(waiting[:, 0]), number_at(waiting[:, 1])))
         if found is None or count > MOST_INTERVALS:
             return None
         done = found.constant

@@ -10,9 +10,20 @@ import onnx_ir as ir
 from bnnrt.converters.draft import Array
 from bnnrt.errors import ConversionError
 
-__all__ = ["STANDARD_DOMAINS", "OnnxNode", "constant_of", "is_standard", "qualified", "static_shape"]
+__all__ = [
+    "LARGEST_FLOAT32",
+    "STANDARD_DOMAINS",
+    "OnnxNode",
+    "clip_limits",
+    "constant_of",
+    "is_standard",
+    "qualified",
+    "static_shape",
+]
 
 STANDARD_DOMAINS = ("", "ai.onnx")
+
+LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 def constant_of(value: ir.Value | None) -> Array | None:
@@ -21,6 +32,25 @@ def constant_of(value: ir.Value | None) -> Array | None:
         return None
     array: Array = np.asarray(value.const_value.numpy())
     return array
+
+
+def clip_limits(node: ir.Node) -> tuple[float, float] | None:
+    """The least and the greatest number that a Clip lets through; None if these are no constants, or NaN.
+
+    A limit that is left out is float32's least or greatest finite number, as ONNX has it.
+    """
+    limits = []
+    for index, name, default in ((1, "min", -LARGEST_FLOAT32), (2, "max", LARGEST_FLOAT32)):
+        if name in node.attributes:
+            limits.append(node.attributes[name].as_float())
+        elif len(node.inputs) > index and node.inputs[index] is not None:
+            constant = constant_of(node.inputs[index])
+            if constant is None or constant.size != 1 or np.isnan(constant).any():
+                return None
+            limits.append(float(constant.reshape(())))
+        else:
+            limits.append(default)
+    return limits[0], limits[1]
 
 
 def static_shape(value: ir.Value | None) -> tuple[int | None, ...] | None:
@@ -108,7 +138,7 @@ class OnnxNode:
             raise self.error(f"axes {list(values)} do not fit {rank} dimensions")
         return counted
 
-    def pair(self, name: str, default: Sequence[int], axes: int = 2) -> tuple[int, int]:
+    def pair(self, name: str, default: Sequence[int], axes: int) -> tuple[int, int]:
         """An attribute of one integer a spatial axis, of rows and columns; where ``axes`` is 1, of columns alone."""
         values = self.integers(name) or tuple(default)[-axes:]
         if len(values) != axes:

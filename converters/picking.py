@@ -8,15 +8,13 @@ from bnnrt.converters import axes, layout
 from bnnrt.converters.draft import Array
 from bnnrt.converters.layout import Value
 from bnnrt.converters.onnx_node import OnnxNode
-from bnnrt.converters.scope import MOVED, Handler, Scope, listed
-from bnnrt.converters.shape_values import integers
+from bnnrt.converters.scope import MOVED, OTHER_AXES, Handler, Scope, axis_of, listed
 from bnnrt.ops import ArgMax, Extreme, Gather, Op, Picked, Ties, TopK
 
 __all__ = ["arg_max", "expand", "gather", "picked", "slices", "split", "tile", "top_k"]
 
 # What exporters write for the end of an axis whose size they do not know, or more.
 INT32_MAX, INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
-MIXES = "only the other axes are supported"
 
 
 def picked(scope: Scope, node: OnnxNode, value: Value, axis: int, indices: Array) -> Value:
@@ -35,17 +33,15 @@ def picked(scope: Scope, node: OnnxNode, value: Value, axis: int, indices: Array
 def gather(scope: Scope, node: OnnxNode) -> Value:
     """Gather along any axis but the batch, by constant indices."""
     value = scope.value(node, 0, MOVED)
-    (axis,) = node.axes([node.integer("axis", 0)], len(value.shape) + 1)
-    if axis == 0:
-        raise node.error("over the batch", MIXES)
-    size = value.shape[axis - 1]
+    axis = axis_of(node, value, 0)
+    size = value.shape[axis]
     indices = node.required_constant(1, "the index")
     if indices.size and not (-size <= indices.min() and indices.max() < size):
         raise node.error(f"an index is outside an axis of {size}")
-    found = picked(scope, node, value, axis - 1, np.where(indices < 0, indices + size, indices).reshape(-1))
+    found = picked(scope, node, value, axis, np.where(indices < 0, indices + size, indices).reshape(-1))
     if indices.ndim == 1:
         return found
-    shape = (*value.shape[: axis - 1], *indices.shape, *value.shape[axis:])
+    shape = (*value.shape[:axis], *indices.shape, *value.shape[axis + 1 :])
     return layout.reshaped(scope.draft, node.name, found, shape)
 
 
@@ -70,7 +66,7 @@ def slices(scope: Scope, node: OnnxNode) -> Value:
         if axis:
             value = picked(scope, node, value, axis - 1, _between(value.shape[axis - 1], start, end, step))
         elif (start, step) != (0, 1) or end < (INT32_MAX if scope.batch is None else scope.batch):
-            raise node.error("a part of the batch", MIXES)
+            raise node.error("a part of the batch", OTHER_AXES)
     return value
 
 
@@ -87,10 +83,8 @@ def _between(size: int, start: int, end: int, step: int) -> Array:
 def split(scope: Scope, node: OnnxNode) -> list[Value]:
     """Split along any axis but the batch, into parts of given sizes or of one size."""
     value = scope.value(node, 0, MOVED)
-    (axis,) = node.axes([node.integer("axis", 0)], len(value.shape) + 1)
-    if axis == 0:
-        raise node.error("over the batch", MIXES)
-    size, parts = value.shape[axis - 1], len(node.node.outputs)
+    axis = axis_of(node, value, 0)
+    size, parts = value.shape[axis], len(node.node.outputs)
     sizes = node.integers_or_input("split", 1)
     if sizes is None:
         # The last one may be smaller, from version 18 of the operators on.
@@ -99,9 +93,7 @@ def split(scope: Scope, node: OnnxNode) -> list[Value]:
     if len(sizes) != parts or sum(sizes) != size or min(sizes) < 1:
         raise node.error(f"parts of {list(sizes)} do not make up an axis of {size}")
     ends = np.cumsum(sizes)
-    return [
-        picked(scope, node, value, axis - 1, np.arange(end - part, end)) for part, end in zip(sizes, ends, strict=True)
-    ]
+    return [picked(scope, node, value, axis, np.arange(end - part, end)) for part, end in zip(sizes, ends, strict=True)]
 
 
 def tile(scope: Scope, node: OnnxNode) -> Value:
@@ -109,7 +101,7 @@ def tile(scope: Scope, node: OnnxNode) -> Value:
     value = scope.value(node, 0, MOVED)
     repeats = node.integers_or_input("repeats", 1) or ()
     if len(repeats) != len(value.shape) + 1 or repeats[0] != 1:
-        raise node.error(f"repeats {list(repeats)} of [N, {listed(value.shape)}]", MIXES)
+        raise node.error(f"repeats {list(repeats)} of [N, {listed(value.shape)}]", OTHER_AXES)
     for axis, count in enumerate(repeats[1:]):
         value = picked(scope, node, value, axis, np.tile(np.arange(value.shape[axis]), count))
     return value
@@ -118,13 +110,10 @@ def tile(scope: Scope, node: OnnxNode) -> Value:
 def expand(scope: Scope, node: OnnxNode) -> Value:
     """Expand of axes of one element, other than the batch."""
     value = scope.value(node, 0, MOVED)
-    shapes = {name: known.shape for name, known in scope.values.items()}
-    target = integers(node.input(1), shapes, scope.batch)
-    if target is None:
-        raise node.error("the shape is not a constant", "only shapes computed from sizes and constants are supported")
+    target = scope.sizes(node, 1)
     sizes = [1] * (len(value.shape) + 1 - len(target)) + target
     if len(sizes) != len(value.shape) + 1 or sizes[0] not in (None, 1, scope.batch) or None in sizes[1:]:
-        raise node.error(f"of [N, {listed(value.shape)}] to {target} mixes the images of a batch", MIXES)
+        raise node.error(f"of [N, {listed(value.shape)}] to {target} mixes the images of a batch", OTHER_AXES)
     for axis, size in enumerate(sizes[1:]):
         if value.shape[axis] == 1 and size is not None:
             value = picked(scope, node, value, axis, np.zeros(size, dtype=np.int32))
@@ -140,20 +129,12 @@ def _of_rows(scope: Scope, node: OnnxNode, op: Op, value: Value, axis: int, size
     return axes.in_order(tensor, (*value.shape[:axis], size, *value.shape[axis + 1 :]), order)
 
 
-def _axis(scope: Scope, node: OnnxNode, value: Value, default: int) -> int:
-    """The attribute ``axis``, without the batch."""
-    (axis,) = node.axes([node.integer("axis", default)], len(value.shape) + 1)
-    if axis == 0:
-        raise node.error("over the batch", MIXES)
-    return axis - 1
-
-
 def arg_max(extreme: Extreme) -> Handler:
     """ArgMax and ArgMin over any axis but the batch."""
 
     def handler(scope: Scope, node: OnnxNode) -> Value:
         value = scope.value(node, 0)
-        axis = _axis(scope, node, value, 0)
+        axis = axis_of(node, value, 0)
         ties = Ties.LAST if node.integer("select_last_index", 0) else Ties.FIRST
         found = _of_rows(scope, node, ArgMax(extreme, ties), value, axis, 1)
         if node.integer("keepdims", 1):
@@ -166,7 +147,7 @@ def arg_max(extreme: Extreme) -> Handler:
 def top_k(scope: Scope, node: OnnxNode) -> list[Value]:
     """TopK of a constant number, sorted, over any axis but the batch: values and indices."""
     value = scope.value(node, 0)
-    axis = _axis(scope, node, value, -1)
+    axis = axis_of(node, value, -1)
     given = node.integers_or_input("k", 1) if node.has_input(1) else (node.integer("k", 0),)
     k = given[0] if given is not None and len(given) == 1 else 0
     if not 1 <= k <= value.shape[axis]:

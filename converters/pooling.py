@@ -20,13 +20,7 @@ def max_pool(scope: Scope, node: OnnxNode) -> Value:
     """MaxPool: 1-D and 2-D, with padding, strides, dilations and ceil_mode; no indices."""
     if node.reads_more():
         raise node.error("the indices are read", "only the maxima are supported")
-    x, spatial = spatial_image(scope, node)
-    size = (x.shape[1], x.shape[2])
-    window = window_of(node, size, node.pair("kernel_shape", (), spatial), axes=spatial)
-    if sees_only_padding(window, size):
-        raise node.error("a window lies outside the image altogether", "pad by less")
-    tensor = scope.draft.emit(node.name, MaxPool(window), x.tensor)
-    return of_image(scope, node, tensor, (x.shape[0], *window.output_size(*size)), spatial)
+    return _pooled(scope, node, MaxPool)
 
 
 def average_pool(scope: Scope, node: OnnxNode) -> Value:
@@ -34,15 +28,22 @@ def average_pool(scope: Scope, node: OnnxNode) -> Value:
 
     Of the padding, only what the model itself says is counted, never what ceil_mode adds.
     """
+    return _pooled(scope, node, AveragePool)
+
+
+def _pooled(scope: Scope, node: OnnxNode, pool: Pool) -> Value:
     x, spatial = spatial_image(scope, node)
     size, kernel = (x.shape[1], x.shape[2]), node.pair("kernel_shape", (), spatial)
     window = window_of(node, size, kernel, axes=spatial)
     if sees_only_padding(window, size):
         raise node.error("a window lies outside the image altogether", "pad by less")
-    counted = (0, 0, 0, 0)
-    if node.integer("count_include_pad", 0):
-        counted = window_of(node, size, kernel, axes=spatial, ceil=False).pads
-    tensor = scope.draft.emit(node.name, AveragePool(window, counted), x.tensor)
+    op: MaxPool | AveragePool = MaxPool(window)
+    if pool is AveragePool:
+        counts = node.integer("count_include_pad", 0)
+        op = AveragePool(
+            window, window_of(node, size, kernel, axes=spatial, ceil=False).pads if counts else (0, 0, 0, 0)
+        )
+    tensor = scope.draft.emit(node.name, op, x.tensor)
     return of_image(scope, node, tensor, (x.shape[0], *window.output_size(*size)), spatial)
 
 

@@ -22,6 +22,7 @@ from onnx_ir.passes import common
 
 from bnnrt.converters.draft import Array
 from bnnrt.converters.onnx_node import STANDARD_DOMAINS, OnnxNode, constant_of, static_shape
+from bnnrt.converters.onnx_writer import Replacement, add_constant, replace
 from bnnrt.converters.scope import Scope
 
 __all__ = ["OPERATORS", "QUALIFIED", "lower_quantizers", "refuse"]
@@ -62,18 +63,12 @@ def _lower(model: ir.Model) -> int:
             continue
         x = constant_of(node.inputs[0])
         if x is not None:
-            _put(node, _constant(model.graph, f"{node.outputs[0].name}/quantized", _evaluated(node, x)))
+            result = add_constant(model.graph, f"{node.outputs[0].name}/quantized", _evaluated(node, x))
         else:
-            result = _Writer(model.graph, node).write()
-            _put(node, result)
-            # An output of the graph keeps its name.
-            result.name, node.outputs[0].name = node.outputs[0].name, f"{node.outputs[0].name}/quantizer"
+            result = _written(Replacement(model.graph, node, "quantizer"), node)
+        replace(node, result)
         model.graph.remove(node, safe=True)
     return waiting
-
-
-def _put(node: ir.Node, result: ir.Value) -> None:
-    ir.convenience.replace_all_uses_with(node.outputs[0], result, replace_graph_outputs=True)
 
 
 def refuse(scope: Scope, node: OnnxNode) -> NoReturn:
@@ -179,65 +174,46 @@ def _is_unsigned(node: OnnxNode) -> bool:
     return node.node.op_type != "BipolarQuant" and not node.integer("signed", 1)
 
 
-def _constant(graph: ir.Graph, name: str, array: Array) -> ir.Value:
-    array = np.asarray(array, dtype=np.float32)
-    value = ir.Value(name=name, const_value=ir.tensor(array, name=name))
-    value.type, value.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape(array.shape)
-    graph.register_initializer(value)
-    return value
+def _written(new: Replacement, node: ir.Node) -> ir.Value:
+    """Write the quantizer of an activation in operators of ONNX; returns the result."""
+    named, x = OnnxNode(node, node.name or ""), node.inputs[0]
+    assert x is not None
+    if node.op_type == "MultiThreshold":
+        thresholds = _thresholds(node)
+        assert thresholds is not None
+        count = _bit(new, x, thresholds, included=True)
+        scaled = _arithmetic(new, "Mul", count, _number(named, "out_scale", 1.0), 1, "scaled")
+        return _arithmetic(new, "Add", scaled, _number(named, "out_bias", 0.0), 0, "shifted")
+    scale = constant_of(node.inputs[1])
+    assert scale is not None
+    if node.op_type != "BipolarQuant":
+        x = _arithmetic(new, "Div", x, scale, 1, "divided")
+    if _is_unsigned(named):
+        limit, included = ROUNDINGS[named.text("rounding_mode", "ROUND").upper()]
+        level = _bit(new, x, np.array(limit), included=included)
+    else:
+        plus, minus = new.constant("plus", 1), new.constant("minus", -1)
+        level = new.add("Where", _from(new, x, np.zeros(()), included=True), plus, minus, part="sign")
+    return _arithmetic(new, "Mul", level, scale, 1, "scaled")
 
 
-class _Writer:
-    """Writes the quantizer of an activation in operators of ONNX, which stand before it."""
+def _from(new: Replacement, x: ir.Value, limit: Array, *, included: bool) -> ir.Value:
+    """Whether x is above ``limit``, or there if ``included``. Not true of NaN."""
+    level = new.constant("limit", limit)
+    above = new.add("Greater", x, level, part="above")
+    if not included:
+        return above
+    # GreaterOrEqual is newer than Or.
+    return new.add("Or", above, new.add("Equal", x, level, part="at"), part="from")
 
-    def __init__(self, graph: ir.Graph, node: ir.Node) -> None:
-        self._graph, self._node, self._named = graph, node, OnnxNode(node, node.name or "")
-        self._name = node.name or f"{node.outputs[0].name}/quantizer"
 
-    def write(self) -> ir.Value:
-        """Returns the result."""
-        x = self._node.inputs[0]
-        assert x is not None
-        if self._node.op_type == "MultiThreshold":
-            thresholds = _thresholds(self._node)
-            assert thresholds is not None
-            count = self._cast(self._from(x, thresholds, included=True))
-            scaled = self._arithmetic("Mul", count, _number(self._named, "out_scale", 1.0), 1, "scaled")
-            return self._arithmetic("Add", scaled, _number(self._named, "out_bias", 0.0), 0, "shifted")
-        scale = constant_of(self._node.inputs[1])
-        assert scale is not None
-        if self._node.op_type != "BipolarQuant":
-            x = self._arithmetic("Div", x, scale, 1, "divided")
-        if _is_unsigned(self._named):
-            limit, included = ROUNDINGS[self._named.text("rounding_mode", "ROUND").upper()]
-            level = self._cast(self._from(x, np.array(limit), included=included))
-        else:
-            plus, minus = (self._constant(part, np.array(n)) for part, n in (("plus", 1), ("minus", -1)))
-            level = self._add("Where", self._from(x, np.zeros(()), included=True), plus, minus, part="sign")
-        return self._arithmetic("Mul", level, scale, 1, "scaled")
+def _bit(new: Replacement, x: ir.Value, limit: Array, *, included: bool) -> ir.Value:
+    """The same as 0 and 1."""
+    above = _from(new, x, limit, included=included)
+    return new.add("Cast", above, part="bit", attributes={"to": int(ir.DataType.FLOAT)})
 
-    def _from(self, x: ir.Value, limit: Array, *, included: bool) -> ir.Value:
-        """Whether x is above ``limit``, or there if ``included``. Not true of NaN."""
-        # GreaterOrEqual is newer than Or.
-        level = self._constant("limit", limit)
-        above = self._add("Greater", x, level, part="above")
-        if not included:
-            return above
-        return self._add("Or", above, self._add("Equal", x, level, part="at"), part="from")
 
-    def _cast(self, x: ir.Value) -> ir.Value:
-        return self._add("Cast", x, part="bit", to=int(ir.DataType.FLOAT))
-
-    def _arithmetic(self, operator: str, x: ir.Value, operand: Array, neutral: float, part: str) -> ir.Value:
-        if operand.size == 1 and operand.reshape(()) == neutral:
-            return x
-        return self._add(operator, x, self._constant(part, operand), part=part)
-
-    def _constant(self, part: str, array: Array) -> ir.Value:
-        return _constant(self._graph, f"{self._name}/{part}/constant", array)
-
-    def _add(self, operator: str, *inputs: ir.Value, part: str, **attributes: int) -> ir.Value:
-        new = ir.node(operator, list(inputs), attributes=attributes, name=f"{self._name}/{part}")
-        new.outputs[0].name = f"{self._name}/{part}/value"
-        self._graph.insert_before(self._node, new)
-        return new.outputs[0]
+def _arithmetic(new: Replacement, operator: str, x: ir.Value, operand: Array, neutral: float, part: str) -> ir.Value:
+    if operand.size == 1 and operand.reshape(()) == neutral:
+        return x
+    return new.add(operator, x, new.constant(part, operand), part=part)

@@ -115,9 +115,9 @@ def make_report(
     graph: Graph,
     operators: Mapping[str, str],
     zeros: Collection[str],
-    limits: Collection[str] = (),
-    ternary: Collection[str] = (),
-    binarized: Collection[str] = (),
+    limits: Collection[str],
+    ternary: Collection[str],
+    binarized: Collection[str],
 ) -> Report:
     """Describe the converted ``graph``.
 

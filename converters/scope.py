@@ -9,9 +9,10 @@ import numpy as np
 from bnnrt.converters.draft import Array, Draft
 from bnnrt.converters.layout import Value
 from bnnrt.converters.onnx_node import OnnxNode
+from bnnrt.converters.shape_values import integers
 from bnnrt.ops import Domain
 
-__all__ = ["MOVED", "Handler", "Scope", "float32", "listed"]
+__all__ = ["MOVED", "OTHER_AXES", "Handler", "Scope", "axis_of", "float32", "listed"]
 
 
 class Scope:
@@ -44,12 +45,32 @@ class Scope:
             )
         return found
 
+    def sizes(self, node: OnnxNode, index: int) -> list[int | None]:
+        """A shape that is an input: constant, or computed from the shapes of other tensors. None is the free batch."""
+        shapes = {name: value.shape for name, value in self.values.items()}
+        found = integers(node.input(index), shapes, self.batch)
+        if found is None:
+            what = "the shape is not a constant"
+            raise node.error(what, "only shapes computed from sizes and constants are supported")
+        return found
+
 
 MOVED = (Domain.FLOAT32, Domain.INT32)
 """What operators take that only move elements: numbers, and indices."""
 
+OTHER_AXES = "only the other axes are supported"
+"""What to do about an operator that would mix the images of a batch."""
+
 Handler = Callable[[Scope, OnnxNode], Value | Sequence[Value]]
 """Emits what an ONNX node becomes and returns the value of its first output, or of each output."""
+
+
+def axis_of(node: OnnxNode, value: Value, default: int) -> int:
+    """The attribute ``axis`` of an operator of ``value``, as an axis of its shape, which lacks the batch."""
+    (axis,) = node.axes([node.integer("axis", default)], len(value.shape) + 1)
+    if axis == 0:
+        raise node.error("over the batch", OTHER_AXES)
+    return axis - 1
 
 
 def float32(node: OnnxNode, index: int, what: str) -> Array:

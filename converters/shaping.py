@@ -7,8 +7,7 @@ from math import prod
 from bnnrt.converters import axes, layout
 from bnnrt.converters.layout import Value
 from bnnrt.converters.onnx_node import OnnxNode
-from bnnrt.converters.scope import MOVED, Scope, listed
-from bnnrt.converters.shape_values import integers
+from bnnrt.converters.scope import MOVED, Scope, axis_of, listed
 from bnnrt.ops import Concat
 
 __all__ = [
@@ -64,10 +63,7 @@ def reshape(scope: Scope, node: OnnxNode) -> Value:
 
 def _target(scope: Scope, node: OnnxNode) -> list[int]:
     """The shape that is asked for; 0, the size that is there, for the batch."""
-    shapes = {name: value.shape for name, value in scope.values.items()}
-    found = integers(node.input(1), shapes, scope.batch)
-    if found is None:
-        raise node.error("the shape is not a constant", "only shapes computed from sizes and constants are supported")
+    found = scope.sizes(node, 1)
     if any(size is None for size in found[1:]):
         raise node.error("the batch is not the first axis of the new shape", "keep the batch apart")
     if node.integer("allowzero", 0) and (0 in found or None in found):
@@ -108,19 +104,17 @@ def concat(scope: Scope, node: OnnxNode) -> Value:
     """Concat of computed tensors over any axis but the batch."""
     values = [scope.value(node, index) for index in range(len(node.node.inputs))]
     first = values[0].shape
-    (axis,) = node.axes([node.integer("axis", 1)], len(first) + 1)
-    if axis == 0:
-        raise node.error("over the batch", "only the other axes are supported")
+    axis = axis_of(node, values[0], 1)
     for value in values:
         if len(value.shape) != len(first) or any(
-            a != b for i, (a, b) in enumerate(zip(value.shape, first, strict=True), 1) if i != axis
+            a != b for i, (a, b) in enumerate(zip(value.shape, first, strict=True)) if i != axis
         ):
-            raise node.error(f"[N, {listed(first)}] and [N, {listed(value.shape)}] differ beside axis {axis}")
+            raise node.error(f"[N, {listed(first)}] and [N, {listed(value.shape)}] differ beside axis {axis + 1}")
     if len(values) == 1:
         return values[0]
-    shape = tuple(sum(v.shape[i] for v in values) if i + 1 == axis else size for i, size in enumerate(first))
+    shape = tuple(sum(v.shape[i] for v in values) if i == axis else size for i, size in enumerate(first))
     # That axis last in every tensor, whatever order they came in.
-    order = axes.last(first, axis - 1)
+    order = axes.last(first, axis)
     parts = [axes.ordered(scope.draft, node.name, value, order) for value in values]
     return axes.in_order(scope.draft.emit(node.name, Concat(), *parts), shape, order)
 

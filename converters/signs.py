@@ -9,7 +9,6 @@ exactly these.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +17,8 @@ from onnx_ir.passes import common
 
 from bnnrt.converters.draft import Array
 from bnnrt.converters.jumps import Jumps
+from bnnrt.converters.onnx_node import LARGEST_FLOAT32
+from bnnrt.converters.onnx_writer import Replacement, replace
 from bnnrt.converters.steps import Step, step_of
 
 __all__ = ["recognise"]
@@ -35,7 +36,6 @@ def recognise(model: ir.Model) -> None:
     """
     steps: dict[ir.Value, Step] = {}
     jumps = Jumps(model.graph)
-    writer = _Writer(model.graph)
     for node in list(model.graph):
         if len(node.outputs) != 1:
             continue
@@ -47,7 +47,7 @@ def recognise(model: ir.Model) -> None:
         if step is None:
             continue
         steps[node.outputs[0]] = step
-        written = writer.write(node, step)
+        written = _replace(model.graph, node, step)
         if written is not None:
             steps[written] = step
     model.graph.opset_imports.setdefault("bnnrt", 1)
@@ -64,62 +64,33 @@ class _Written:
     following: tuple[tuple[str, float | dict[str, float]], ...] = ()
 
 
-class _Writer:
-    """Writes steps in terms of ``bnnrt.Sign`` into a graph."""
+def _replace(graph: ir.Graph, node: ir.Node, step: Step) -> ir.Value | None:
+    """Put a step in the place of ``node``; returns its output, or None where ``node`` has to stay."""
+    written = _written(step.values)
+    if written is None:
+        return None
+    new = Replacement(graph, node, "sign")
 
-    def __init__(self, graph: ir.Graph) -> None:
-        self._graph = graph
-        self._numbers: dict[int, ir.Value] = {}
-
-    def write(self, node: ir.Node, step: Step) -> ir.Value | None:
-        """Put a step in the place of ``node``; returns its output, or None where ``node`` has to stay."""
-        written = _written(step.values)
-        if written is None:
-            return None
-        old = node.outputs[0]
-        name = node.name or f"{old.name}/sign"
-        source = step.source
-        if step.offset is not None:
-            source = self._add(node, f"{name}/minus_offset", "Sub", source, step.offset)
-        if written.negated:
-            source = self._add(node, f"{name}/negated", "Mul", source, self._number(-1))
-        attributes: dict[str, str | float] = {"zero": written.zero, "limited": int(step.is_limited)}
-        made = self._add(node, name, "Sign", source, domain="bnnrt", attributes=attributes)
-        for operator, given in written.following:
-            part = f"{name}/{operator.lower()}"
-            if isinstance(given, dict):
-                made = self._add(node, part, operator, made, attributes=given)
-            else:
-                made = self._add(node, part, operator, made, self._number(given))
-        made.name, old.name = old.name, f"{old.name}/step"
-        ir.convenience.replace_all_uses_with(old, made, replace_graph_outputs=True)
-        return made
-
-    def _add(
-        self,
-        before: ir.Node,
-        name: str,
-        operator: str,
-        *inputs: ir.Value,
-        domain: str = "",
-        attributes: Mapping[str, str | float] | None = None,
-    ) -> ir.Value:
-        new = ir.node(operator, list(inputs), domain=domain, attributes=attributes, name=name)
-        output = new.outputs[0]
-        output.name = f"{name}/value"
-        output.type, output.shape = ir.TensorType(ir.DataType.FLOAT), inputs[0].shape
-        self._graph.insert_before(before, new)
+    def like_source(output: ir.Value) -> ir.Value:
+        output.type, output.shape = ir.TensorType(ir.DataType.FLOAT), step.source.shape
         return output
 
-    def _number(self, number: float) -> ir.Value:
-        array = np.array(number, dtype=np.float32)
-        key = int(array.view(np.int32))
-        if key not in self._numbers:
-            value = ir.Value(name=f"bnnrt/number/{array}", const_value=ir.tensor(array))
-            value.type, value.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape([])
-            self._graph.register_initializer(value)
-            self._numbers[key] = value
-        return self._numbers[key]
+    tensor = step.source
+    if step.offset is not None:
+        tensor = like_source(new.add("Sub", tensor, step.offset, part="minus_offset"))
+    if written.negated:
+        tensor = like_source(new.add("Mul", tensor, new.constant("negated", -1), part="negated"))
+    how: dict[str, str | int | float] = {"zero": written.zero, "limited": int(step.is_limited)}
+    tensor = like_source(new.add("Sign", tensor, domain="bnnrt", attributes=how))
+    for operator, given in written.following:
+        part = operator.lower()
+        if isinstance(given, dict):
+            tensor = new.add(operator, tensor, part=part, attributes=given)
+        else:
+            tensor = new.add(operator, tensor, new.constant(part, given), part=part)
+        like_source(tensor)
+    replace(node, tensor)
+    return tensor
 
 
 def _written(values: Array) -> _Written | None:
@@ -147,6 +118,5 @@ def _levels(low: np.float32, high: np.float32) -> tuple[tuple[str, float | dict[
     if made.tobytes() == np.array([low, high], dtype=np.float32).tobytes():
         scaled: tuple[tuple[str, float | dict[str, float]], ...] = () if factor == 1 else (("Mul", float(factor)),)
         return scaled if offset == 0 else (*scaled, ("Add", float(offset)))
-    far = float(np.finfo(np.float32).max)
     least, greatest = sorted([float(low), float(high)])
-    return ("Mul", far if low < high else -far), ("Clip", {"min": least, "max": greatest})
+    return ("Mul", LARGEST_FLOAT32 if low < high else -LARGEST_FLOAT32), ("Clip", {"min": least, "max": greatest})

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import onnx
 
+from bnnrt.converters.proto import inputs
 from bnnrt.errors import ConversionError, InputError
 
 __all__ = ["Shapes", "fix_sizes", "parse_shapes"]
@@ -47,28 +48,27 @@ def fix_sizes(proto: onnx.ModelProto, batch: int | None, shapes: Shapes) -> None
 
     Raises ConversionError where a name is unknown or a size contradicts the model.
     """
-    constants = {tensor.name for tensor in proto.graph.initializer}
-    inputs = {value.name: value for value in proto.graph.input if value.name not in constants}
+    fed = {value.name: value for value in inputs(proto)}
     for dim in _dims(proto):
         if dim.HasField("dim_value") and dim.dim_value < 0:  # some exporters write -1 for a free size
             dim.ClearField("dim_value")
     named: dict[str, int] = {}
     for name, sizes in shapes.items():
-        if name in inputs:
-            _fix_input(inputs[name], sizes, named)
+        if name in fed:
+            _fix_input(fed[name], sizes, named)
         elif len(sizes) == 1 and any(dim.dim_param == name for dim in _dims(proto)):
             if isinstance(sizes[0], int):
                 _agree(named, name, sizes[0])
         else:
-            known = ", ".join([*inputs, *sorted({dim.dim_param for dim in _dims(proto) if dim.dim_param})])
+            known = ", ".join([*fed, *sorted({dim.dim_param for dim in _dims(proto) if dim.dim_param})])
             raise ConversionError(f"there is no input and no free size {name}", fix=f"choose among {known}")
     if batch is not None:
-        for value in inputs.values():
+        for value in fed.values():
             _fix_batch(value, batch, named, given=value.name in shapes)
     for dim in _dims(proto):
         if dim.dim_param in named:
             dim.dim_value = named[dim.dim_param]
-    for name, value in inputs.items():
+    for name, value in fed.items():
         if any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in value.type.tensor_type.shape.dim):
             raise ConversionError("a size is 0", f"input {name}", "export the model with the sizes of its input")
 

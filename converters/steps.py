@@ -13,10 +13,10 @@ import numpy as np
 import onnx_ir as ir
 
 from bnnrt.converters.draft import Array
-from bnnrt.converters.onnx_node import constant_of, is_standard
+from bnnrt.converters.onnx_node import clip_limits, constant_of, is_standard
 from bnnrt.converters.uniform import keeps_shape, uniform_beside
 
-__all__ = ["COMPARISONS", "SIDES", "Step", "step_of", "unclipped"]
+__all__ = ["COMPARISONS", "LARGEST_DETACHED", "Step", "step_of", "unclipped"]
 
 COMPARISONS: Mapping[str, Callable[[Array, Array], Array]] = {
     "Greater": np.greater,
@@ -38,6 +38,8 @@ LOGIC: Mapping[str, Callable[[Array, Array], Array]] = {
 }
 SIDES = np.array([-1.0, 0.0, 1.0, np.nan])
 """A number below, at and above 0, and none."""
+LARGEST_DETACHED = 2.0**23
+"""``(sign(x) - x) + x`` is the sign of x in float32, as long as x is smaller than this in size."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,12 +192,5 @@ def unclipped(source: ir.Value) -> ir.Value:
     node = source.producer()
     if not is_standard(node, "Clip") or node is None:
         return source
-    limits = []
-    for index, name in ((1, "min"), (2, "max")):
-        if name in node.attributes:
-            limits.append(node.attributes[name].as_float())
-        else:
-            constant = constant_of(node.inputs[index]) if len(node.inputs) > index else None
-            limits.append(float(constant) if constant is not None and constant.size == 1 else 0.0)
-    first = node.inputs[0]
-    return first if first is not None and limits[0] < 0 < limits[1] else source
+    limits, first = clip_limits(node), node.inputs[0]
+    return first if first is not None and limits is not None and limits[0] < 0 < limits[1] else source

@@ -20,6 +20,7 @@ from bnnrt.converters.convert import CHANGES_WEIGHTS, Options, pixel_binding
 from bnnrt.converters.draft import Array
 from bnnrt.converters.load import Source, load
 from bnnrt.converters.pixels import INPUT, PixelInput
+from bnnrt.converters.proto import inputs
 from bnnrt.converters.signs import recognise
 from bnnrt.converters.sizes import fix_sizes
 from bnnrt.converters.verify_backends import DeviceGraph
@@ -132,9 +133,8 @@ def verify(
 
 
 def _check_ports(bundle: Bundle, proto: onnx.ModelProto, name: str) -> None:
-    constants = {tensor.name for tensor in proto.graph.initializer}
     for kind, ports, values in (
-        ("inputs", bundle.inputs, [value for value in proto.graph.input if value.name not in constants]),
+        ("inputs", bundle.inputs, inputs(proto)),
         ("outputs", bundle.outputs, proto.graph.output),
     ):
         given = [value.name for value in values]
@@ -195,8 +195,7 @@ def _source(bundle: Bundle, source: Source, traces: Mapping[str, Trace]) -> Sour
 
 def _fixed_batch(proto: onnx.ModelProto) -> int | None:
     """The batch that ONNX Runtime takes; a bundle takes any."""
-    constants = {tensor.name for tensor in proto.graph.initializer}
-    dims = [value.type.tensor_type.shape.dim for value in proto.graph.input if value.name not in constants]
+    dims = [value.type.tensor_type.shape.dim for value in inputs(proto)]
     return next((d[0].dim_value for d in dims if d and d[0].HasField("dim_value")), None)
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from bnnrt import reference
 from bnnrt.converters.draft import Array
+from bnnrt.converters.verify_layer_bounds import layer_error, layers_of
+from bnnrt.converters.verify_rounding import LARGEST_EXACT, SLACK, TINY, UNIT, lowest_bit, of_any_order
 from bnnrt.graph import Constant, Graph, Node
 from bnnrt.ops import (
     ArgMax,
@@ -24,8 +25,6 @@ from bnnrt.ops import (
     AveragePool,
     Clip,
     Concat,
-    Conv,
-    Dense,
     Domain,
     Extreme,
     Gather,
@@ -47,11 +46,6 @@ from bnnrt.ops import (
 
 __all__ = ["Bounds", "bounds"]
 
-UNIT = 2.0**-24  # a float32 operation is off by at most this share of its result,
-TINY = 2.0**-149  # or by less than this where the result is subnormal
-LARGEST_EXACT = 2.0**24  # integers up to this are float32 numbers
-# Covers products of bounds with UNIT, which the formulas leave out, and the rounding of the bounds themselves.
-SLACK = 1 + 2.0**-20
 # An assumption, not derived: ONNX Runtime's own exp, within Sigmoid and Softmax, makes them wrong by no more than this.
 OF_EXP = 2.0**-20
 
@@ -71,21 +65,6 @@ class Bounds:
     near: dict[str, Bits] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False)
-class _Layer:
-    """A Conv or Dense with what belongs to the same ONNX operator: a factor, then a bias. ``output`` is its tensor."""
-
-    node: Node
-    inside: tuple[str, ...]
-    output: str
-    factor: float
-    bias: Array | None
-
-    @property
-    def parts(self) -> int:
-        return len(self.inside)
-
-
 def bounds(graph: Graph, given: Mapping[str, Array], known: Mapping[str, Array], forced: Collection[str]) -> Bounds:
     """Bounds for every tensor of an imported graph.
 
@@ -99,7 +78,7 @@ def bounds(graph: Graph, given: Mapping[str, Array], known: Mapping[str, Array],
     for name, array in given.items():
         found.values[name] = array
         found.computed[name] = found.errors[name] = np.zeros(array.shape)
-    layers = _layers(graph, known)
+    layers = layers_of(graph, known)
     for node in graph.nodes:
         (output,) = node.outputs
         shape = (images, *graph.types[output].with_batch(images)[1:])
@@ -112,7 +91,8 @@ def bounds(graph: Graph, given: Mapping[str, Array], known: Mapping[str, Array],
             if layer is None:
                 error = _error(graph, node, found, forced)
             elif layer.node is node:
-                error = _layer_error(graph, layer, found)
+                x = node.inputs[0]
+                error = layer_error(graph, layer, found.values[x], found.errors[x])
             else:
                 error = found.computed[layer.node.outputs[0]]
         found.computed[output] = np.nan_to_num(error, nan=np.inf, posinf=np.inf)
@@ -136,108 +116,6 @@ def _alone(graph: Graph, node: Node, feeds: Mapping[str, Array]) -> Array:
     constants = {name: graph.constants[name] for name in node.inputs if name in graph.constants}
     single = Graph(types, (node,), node.outputs, constants)
     return reference.run(single, feeds)[node.outputs[0]]
-
-
-def _layers(graph: Graph, known: Collection[str]) -> dict[str, _Layer]:
-    """Layers by each tensor that they write, the last one included."""
-    readers = graph.consumers()
-    found = {}
-    for node in graph.nodes:
-        if not isinstance(node.op, (Conv, Dense)):
-            continue
-        inside, factor, bias = [node.outputs[0]], 1.0, None
-        while inside[-1] not in known:
-            following = readers.get(inside[-1], [])
-            step = _constant_step(graph, following[0], inside[-1]) if len(following) == 1 else None
-            if step is None or inside[-1] in graph.outputs:
-                inside = inside[:1]
-                factor, bias = 1.0, None
-                break
-            kind, constant = step
-            if kind is ArithmeticKind.MUL and bias is None:
-                factor *= float(np.abs(constant.astype(np.float64)).max())
-            elif kind is ArithmeticKind.ADD and bias is None:
-                bias = constant.astype(np.float64)
-            else:
-                inside, factor, bias = inside[:1], 1.0, None
-                break
-            inside.append(following[0].outputs[0])
-        layer = _Layer(node, tuple(inside), inside[-1], factor, bias)
-        found.update(dict.fromkeys(inside, layer))
-    return found
-
-
-def _constant_step(graph: Graph, node: Node, tensor: str) -> tuple[ArithmeticKind, Array] | None:
-    if not isinstance(node.op, Arithmetic) or node.inputs[0] != tensor or node.inputs[1] not in graph.constants:
-        return None
-    return node.op.kind, graph.constants[node.inputs[1]].data
-
-
-def _layer_error(graph: Graph, layer: _Layer, found: Bounds) -> Array:
-    x, weights = layer.node.inputs
-    matrix = graph.constants[weights].data.astype(np.float64)
-    value, error = np.abs(found.values[x].astype(np.float64)), found.errors[x]
-    terms = prod(matrix.shape[1:]) + layer.parts
-    size = _sums(layer.node.op, value + error, np.abs(matrix))
-    spread = _sums(layer.node.op, error, np.abs(matrix)) if error.any() else np.zeros(size.shape)
-    bias = np.zeros(1) if layer.bias is None else np.abs(layer.bias)
-    gamma = terms * UNIT / (1 - terms * UNIT)
-    rounding = 2 * gamma * (layer.factor * size + bias) + 2 * terms * TINY
-    result = (layer.factor * spread + rounding) * SLACK
-    if layer.factor == 1.0:
-        result = np.where((spread == 0) & _is_exact(found.values[x], matrix, layer.bias, size + bias), 0.0, result)
-    return result
-
-
-def _is_exact(x: Array, weights: Array, bias: Array | None, size: Array) -> Bits:
-    """Whether every term of a sum is a multiple of one power of two, and the sum of their sizes at most 2**24 of it.
-
-    Then every partial sum is a float32 number, whatever the order.
-    """
-    rows = _lowest_bit(weights.reshape(len(weights), -1))
-    images = _lowest_bit(x.reshape(len(x), -1))
-    step = images[:, None] * rows[None, :]
-    if bias is not None:
-        step = np.minimum(step, _lowest_bit(np.broadcast_to(bias, len(weights)).reshape(-1, 1)))
-    step = step.reshape(len(x), *[1] * (size.ndim - 2), len(weights))
-    exact: Bits = (size <= LARGEST_EXACT * step) & (step >= TINY)
-    return exact
-
-
-def _lowest_bit(rows: Array) -> Array:
-    """For each row of float32 numbers, the largest power of two that divides them all; infinity if they are all 0."""
-    mantissa, exponent = np.frexp(rows.astype(np.float64))
-    whole = np.abs(mantissa * 2.0**53).astype(np.int64)
-    lowest = np.ldexp((whole & -whole).astype(np.float64), exponent - 53)
-    least: Array = np.where(rows != 0, lowest, np.inf).min(axis=1)
-    return np.where(np.isfinite(rows).all(axis=1), least, 0.0)
-
-
-def _sums(op: object, x: Array, weights: Array) -> Array:
-    """A layer in float64, whatever the order."""
-    if isinstance(op, Dense):
-        dense: Array = x @ weights.T
-        return dense
-    assert isinstance(op, Conv)
-    window, groups = op.window, op.groups
-    height, width = window.output_size(x.shape[1], x.shape[2])
-    top, left, bottom, right = window.pads
-    padded = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
-    outputs, inputs = len(weights) // groups, weights.shape[3]
-    total = np.zeros((len(x), height, width, len(weights)))
-    for row in range(window.kernel[0]):
-        for column in range(window.kernel[1]):
-            y, z = row * window.dilations[0], column * window.dilations[1]
-            seen = padded[
-                :,
-                y : y + (height - 1) * window.strides[0] + 1 : window.strides[0],
-                z : z + (width - 1) * window.strides[1] + 1 : window.strides[1],
-            ]
-            for group in range(groups):
-                part = slice(group * outputs, (group + 1) * outputs)
-                channels = seen[..., group * inputs : (group + 1) * inputs]
-                total[..., part] += np.tensordot(channels, weights[part, row, column], axes=(3, 1))
-    return total
 
 
 def _error(graph: Graph, node: Node, found: Bounds, forced: Collection[str]) -> Array:
@@ -309,10 +187,9 @@ def _average_error(graph: Graph, node: Node, found: Bounds) -> Array:
     taps = node.op.window.taps
     size = _alone(graph, node, {node.inputs[0]: np.abs(x.astype(np.float64)) + error})
     spread = _alone(graph, node, {node.inputs[0]: error})
-    gamma = (taps + 1) * UNIT / (1 - (taps + 1) * UNIT)
-    step = _lowest_bit(x.reshape(len(x), -1)).reshape(-1, 1, 1, 1)
+    step = lowest_bit(x.reshape(len(x), -1)).reshape(-1, 1, 1, 1)
     exact = (spread == 0) & (size * taps * SLACK <= LARGEST_EXACT * step) & (step >= TINY)
-    return np.where(exact, 0.0, (spread + 2 * gamma * size + 2 * taps * TINY) * SLACK)
+    return np.where(exact, 0.0, (spread + of_any_order(taps + 1) * size + 2 * taps * TINY) * SLACK)
 
 
 def _sigmoid_error(graph: Graph, node: Node, found: Bounds) -> Array:

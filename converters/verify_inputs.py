@@ -9,6 +9,7 @@ import numpy as np
 
 from bnnrt import reference
 from bnnrt.converters.draft import Array
+from bnnrt.converters.float_order import number_at, position_of
 from bnnrt.graph import Graph, Node
 from bnnrt.ops import Arithmetic, Domain, Reshape, Sign, TensorType, Threshold, Transpose
 
@@ -152,7 +153,7 @@ def _switch(graph: Graph, source: str, nodes: list[Node], known: TensorType, lev
         laid[order] = found[..., level * channels : (level + 1) * channels].reshape(-1)
         return laid
 
-    limit = 255 if known.domain is Domain.UINT8 else int(np.float32(10000).view(np.int32))
+    limit = 255 if known.domain is Domain.UINT8 else position_of(10000)
     low = np.full(len(order), 0 if known.domain is Domain.UINT8 else -limit, dtype=np.int64)
     high = np.full(len(order), limit, dtype=np.int64)
     first = bits(low)
@@ -167,5 +168,4 @@ def _number(keys: Array, known: TensorType) -> Array:
     """Integers in the order of the numbers that they stand for: pixels themselves, or float32 by their bits."""
     if known.domain is Domain.UINT8:
         return keys.astype(np.uint8)
-    magnitude = np.abs(keys).astype(np.uint32).view(np.float32)
-    return np.where(keys < 0, -magnitude, magnitude).astype(np.float32)
+    return number_at(keys)

@@ -13,6 +13,7 @@ from onnx_ir.passes import common
 
 from bnnrt.converters.draft import Array
 from bnnrt.converters.onnx_node import STANDARD_DOMAINS
+from bnnrt.converters.proto import first_line
 from bnnrt.errors import InputError
 
 __all__ = ["OnnxRuntime", "inlined", "version", "visible_values"]
@@ -87,7 +88,7 @@ class OnnxRuntime:
         try:
             results = session.run(names, dict(feeds))
         except Exception as e:
-            raise InputError(f"ONNX Runtime fails: {_first_line(e)}", "model") from None
+            raise InputError(f"ONNX Runtime fails: {first_line(e)}", "model") from None
         return dict(zip(names, results, strict=True))
 
 
@@ -106,11 +107,7 @@ def refusal(proto: onnx.ModelProto, error: Exception) -> InputError:
             f"ONNX Runtime cannot run this model: it uses {', '.join(own)}, which is not ONNX's",
             fix="verify needs a model of standard operators",
         )
-    return InputError(f"ONNX Runtime cannot run this model: {_first_line(error)}", fix="check the model")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
+    return InputError(f"ONNX Runtime cannot run this model: {first_line(error)}", fix="check the model")
 
 
 def with_bits(proto: onnx.ModelProto, signs: Sequence[str]) -> onnx.ModelProto:

@@ -38,7 +38,7 @@ def of_image(scope: Scope, node: OnnxNode, tensor: str, shape: tuple[int, int, i
 
 
 def window_of(
-    node: OnnxNode, size: tuple[int, int], kernel: tuple[int, int], *, axes: int = 2, ceil: bool = True
+    node: OnnxNode, size: tuple[int, int], kernel: tuple[int, int], *, axes: int, ceil: bool = True
 ) -> Window:
     """The window of ``node`` over an image of ``size`` (rows, columns), all padding explicit.
 

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from bnnrt.converters.draft import Array
 from bnnrt.converters.onnx_node import OnnxNode, constant_of
+from bnnrt.converters.onnx_writer import Replacement, replace
 from bnnrt.converters.scope import Scope
 
 __all__ = ["QUALIFIED", "lower_xnor", "refuse"]
@@ -28,12 +29,10 @@ def lower_xnor(model: ir.Model) -> None:
         weights = constant_of(node.inputs[1]) if len(node.inputs) == 2 else None
         if (node.domain, node.op_type) not in {(domain, OPERATOR) for domain in DOMAINS} or weights is None:
             continue
-        if weights.dtype != np.float32 or weights.ndim != 2 or constant_of(node.inputs[0]) is not None:
+        x = node.inputs[0]
+        if weights.dtype != np.float32 or weights.ndim != 2 or x is None or constant_of(x) is not None:
             continue
-        result = _written(model.graph, node, weights)
-        ir.convenience.replace_all_uses_with(node.outputs[0], result, replace_graph_outputs=True)
-        # An output of the graph keeps its name.
-        result.name, node.outputs[0].name = node.outputs[0].name, f"{node.outputs[0].name}/xnor"
+        replace(node, _written(Replacement(model.graph, node, "product"), x, weights))
         model.graph.remove(node, safe=True)
 
 
@@ -44,9 +43,7 @@ def refuse(scope: Scope, node: OnnxNode) -> NoReturn:
     )
 
 
-def _written(graph: ir.Graph, node: ir.Node, weights: Array) -> ir.Value:
-    name = node.name or f"{node.outputs[0].name}/product"
-    tensor = node.inputs[0]
+def _written(new: Replacement, tensor: ir.Value, weights: Array) -> ir.Value:
     steps: tuple[tuple[str, str, Array | float], ...] = (
         ("Mul", "doubled", 2.0),
         ("Sub", "signs", 1.0),
@@ -55,13 +52,5 @@ def _written(graph: ir.Graph, node: ir.Node, weights: Array) -> ir.Value:
         ("Mul", "halved", 0.5),
     )
     for operator, part, operand in steps:
-        array = np.asarray(operand, dtype=np.float32)
-        constant = ir.Value(name=f"{name}/{part}/constant", const_value=ir.tensor(array))
-        constant.type, constant.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape(array.shape)
-        graph.register_initializer(constant)
-        new = ir.node(operator, [tensor, constant], name=f"{name}/{part}")
-        tensor = new.outputs[0]
-        tensor.name = f"{name}/{part}/value"
-        graph.insert_before(node, new)
-    assert tensor is not None
+        tensor = new.add(operator, tensor, new.constant(part, operand), part=part)
     return tensor

@@ -24,7 +24,7 @@ DEVICE uint conv_lanes_at(const GLOBAL uint *x, const GLOBAL uint16 *weights, co
             length += CHANNELS;
             for (int i = 0; i < WORDS; ++i) {
 #if PAD_VALUE > 0
-                const uint outside = i == WORDS - 1 && CHANNELS % 32 != 0 ? (1u << CHANNELS % 32) - 1u : ~0u;
+                const uint outside = i == WORDS - 1 ? ~0u >> (32 * WORDS - CHANNELS) : ~0u;
 #else
                 const uint outside = 0u;
 #endif

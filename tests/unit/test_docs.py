@@ -168,6 +168,13 @@ def test_every_kernel_file_is_on_its_page() -> None:
     assert [path.relative_to(ROOT).as_posix() for path in files if path.name not in named] == []
 
 
+def test_every_converter_module_is_in_the_architecture() -> None:
+    named = {span.rpartition("/")[2] for span in spans("docs/architecture.md")}
+    modules = {path.name for path in (ROOT / "converters").glob("[!_]*.py")}
+    assert modules
+    assert modules - named == set()
+
+
 def test_every_kernel_function_is_on_its_page() -> None:
     sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "kernels").rglob("*.[hc]*"))
     entries = re.findall(r"^KERNEL (\w+)\(", sources, re.MULTILINE)

@@ -304,6 +304,25 @@ def test_a_product_of_bits_that_are_both_computed_is_refused():
         converted(net.model(net.op("XnorPopcountMatMul", "x", "x", domain="qonnx.custom_op.general")))
 
 
+@pytest.mark.parametrize("name", ["same", ""])
+def test_nodes_of_one_name_or_none(name):
+    weights = [signs(RNG, 6, 6) > 0 for _ in range(2)]
+    net = Net(6)
+    y = add_quant(net, net.op("Add", add_bipolar(net, "x", 2.0), net.constant(0.7)), 3.0)
+    y = add_thresholds(net, add_thresholds(net, y, [[-1.0]]), [[1.0]])
+    for part in weights:
+        y = net.op("XnorPopcountMatMul", y, net.constant(part), domain="qonnx.custom_op.general")
+    model = net.model(y)
+    for node in model.graph.node:
+        node.name = name
+    x = RNG.standard_normal((5, 6)).astype(np.float32)
+    wanted = quant(bipolar_quant(x, 2) + np.float32(0.7), 3)
+    wanted = multi_threshold(multi_threshold(wanted, np.float32([[-1]])), np.float32([[1]]))
+    for part in weights:
+        wanted = ((2 * wanted - 1) @ (2 * part.astype(np.float32) - 1) + np.float32(6)) * HALF
+    np.testing.assert_array_equal(run(model, x)[0], wanted)
+
+
 @pytest.mark.parametrize("operator", ["Quant", "BipolarQuant"])
 def test_parameters_that_are_missing_or_computed(operator):
     for inputs in (["x"], ["x", "x"], ["x", "x", "x", "x"]):

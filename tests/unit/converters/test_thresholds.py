@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bnnrt.converters.chains import Chain, Step
+from bnnrt.converters.chains import Chain, Operation
 from bnnrt.converters.thresholds import FoldThresholds, fold
 from bnnrt.graph import Graph, Node
 from bnnrt.ops import Arithmetic, ArithmeticKind, Domain, MaxPool, Sign, SignOfZero, TensorType, ToFloat, Window
@@ -202,7 +202,7 @@ def small_chain(before, after, pool, values):
 
 
 def step(kind, constant, first=False):
-    return Step(Arithmetic(kind), np.array([constant], dtype=np.float32), first)
+    return Operation(Arithmetic(kind), np.array([constant], dtype=np.float32), first)
 
 
 def test_nan_gives_bit_0():
