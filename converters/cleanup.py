@@ -18,6 +18,7 @@ from bnnrt.converters.check import versions
 from bnnrt.converters.dequantize import fold_dequantized
 from bnnrt.converters.expansion import drop_expansions
 from bnnrt.converters.external import nodes
+from bnnrt.converters.masks import lower_masks
 from bnnrt.converters.onnx_node import STANDARD_DOMAINS, OnnxNode
 from bnnrt.converters.qonnx import lower_quantizers
 from bnnrt.converters.xnor import lower_xnor
@@ -65,8 +66,9 @@ def clean(proto: onnx.ModelProto) -> ir.Model:
             model,
             common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
             common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True),
-            common.RemoveUnusedNodesPass(),
         )
+        lower_masks(model)
+        _run(model, common.RemoveUnusedNodesPass())
         drop_expansions(model)
     except ConversionError:
         raise

@@ -31,6 +31,9 @@ LAYOUT_KEEPING = (
 # Operators that take their image as [batch, channels, rows, columns].
 CHANNELS_FIRST = ("Conv", "MaxPool", "BatchNormalization", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
 
+# Operators that say more of why a model is refused than those that exporters write around them.
+AT_LARGE = ("GRU", "If", "LSTM", "Loop", "RNN", "Scan")
+
 DOMAINS = {ir.DataType.FLOAT: Domain.FLOAT32, ir.DataType.UINT8: Domain.UINT8}
 
 
@@ -145,6 +148,7 @@ def import_graph(model: ir.Model, binding: InputBinding | None = None) -> Import
 def _import(model: ir.Model, binding: InputBinding) -> Imported:
     outputs = tuple(value.name or "" for value in model.graph.outputs)
     draft = Draft(binding.inputs(model), reserved=outputs)
+    _refuse_at_large(model)
     scope = Scope(draft, _batch(model), _opset(model))
     scope.values.update(binding.bind(draft, model))
     for node, name in zip(model.graph, _names(model), strict=True):
@@ -163,6 +167,13 @@ def _import(model: ir.Model, binding: InputBinding) -> Imported:
         _finish(scope, output, finished)
     signs = frozenset(scope.open_signs), frozenset(scope.limited_signs)
     return Imported(draft.graph(outputs), scope.operators, *signs, scope.values)
+
+
+def _refuse_at_large(model: ir.Model) -> None:
+    """Refuse control flow, sequences and recurrent layers before what exporters put in front of them."""
+    for node, name in zip(model.graph, _names(model), strict=True):
+        if is_standard(node, *AT_LARGE):
+            refuse(OnnxNode(node, name))
 
 
 def _names(model: ir.Model) -> list[str]:

@@ -9,6 +9,7 @@ import numpy as np
 from bnnrt.converters.draft import Array, Draft
 from bnnrt.converters.layout import Value
 from bnnrt.converters.onnx_node import OnnxNode
+from bnnrt.converters.shape_values import integers
 from bnnrt.ops import Domain
 
 __all__ = ["MOVED", "Handler", "Scope", "float32", "listed"]
@@ -43,6 +44,20 @@ class Scope:
                 "they can be moved and cast, not computed with",
             )
         return found
+
+    def sizes(self, node: OnnxNode, name: str, index: int) -> tuple[int, ...] | None:
+        """Integers in the attribute ``name`` or in an input, which is constant or computed of sizes, not of the batch.
+
+        None if neither is there.
+        """
+        if name in node.node.attributes or not node.has_input(index):
+            return node.integers(name)
+        shapes = {known: value.shape for known, value in self.values.items()}
+        found = integers(node.input(index), shapes, self.batch)
+        if found is None or None in found:
+            fix = "only constants and what is computed of sizes other than the batch are supported"
+            raise node.error(f"{name} (input {index}) depends on the batch or on data", fix)
+        return tuple(size for size in found if size is not None)
 
 
 MOVED = (Domain.FLOAT32, Domain.INT32)
