@@ -142,7 +142,7 @@ def _check_names(graph: onnx.GraphProto, name: str) -> None:
             if found not in known:
                 where = f"node {node.name or ', '.join(node.output)}"
                 what = f"{node.op_type}: it reads {found}, which is no input or constant and which no node computes"
-                raise ConversionError(what, where, "the exporter lost it: export again, with another exporter or version")
+                raise ConversionError(what, where, "the exporter lost it: export again, or with another exporter")
 
 
 def _check_tensor(tensor: onnx.TensorProto, context: onnx.checker.C.CheckerContext) -> None:

@@ -64,7 +64,8 @@ class Jumps:
 
     def _shown(self, source: ir.Value, nodes: Sequence[ir.Node], output: ir.Value) -> Step | None:
         function = _Function(source, nodes, output)
-        first, samples = FIRST, SAMPLES
+        first: Sequence[tuple[int, int]] = FIRST
+        samples = SAMPLES
         if is_standard(source.producer(), "Sigmoid"):
             first, samples = OF_SIGMOID, SAMPLES[(SAMPLES >= 0) & (SAMPLES <= 1)]
         of_samples = function(Intervals.of(samples, samples))
