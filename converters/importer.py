@@ -72,6 +72,8 @@ class OwnInputs:
             if domain is None:
                 kind = "of no tensor type" if value.dtype is None else value.dtype.name.lower()
                 fix = "export the model with float32 inputs (uint8 is supported too)"
+                if not value.uses():
+                    fix = "nothing in the model needs it: remove it"
                 raise ConversionError(f"an input is {kind}", f"input {value.name}", fix)
             found[value.name or ""] = TensorType((None, *input_shape(value)), domain)
         return found
@@ -193,10 +195,8 @@ def _opset(model: ir.Model) -> int:
 
 
 def _batch(model: ir.Model) -> int | None:
-    """The batch where it is fixed. Raises ConversionError if the inputs disagree about it."""
-    batches = {
-        value.name: str(value.shape[0]) for value in model.graph.inputs if value.shape is not None and len(value.shape)
-    }
+    """The batch where it is fixed. Raises ConversionError if the inputs that are read disagree about it."""
+    batches = {value.name: str(value.shape[0]) for value in model.graph.inputs if value.shape and value.uses()}
     if len(set(batches.values())) > 1:
         listed = ", ".join(f"{name} {size}" for name, size in batches.items())
         raise ConversionError(f"the inputs have different batches: {listed}", fix="use one for all")

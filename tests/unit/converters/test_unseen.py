@@ -182,3 +182,19 @@ def test_nan_is_on_neither_side_of_two_comparisons():
     (found,) = reference.run(converted(model)[0].model, {"x": np.full((1, 1), np.nan, dtype=np.float32)}).values()
     assert (expected(model, np.full((1, 1), np.nan, dtype=np.float32))[0] == 0).all()
     assert (found == -1).all()
+
+
+def test_an_input_that_nothing_reads_may_have_a_batch_of_its_own():
+    net = Net(8)
+    net.inputs.append(onnx.helper.make_tensor_value_info("unused", FLOAT, ["M", 3]))
+    check(
+        net.model(net.matmul(net.sign("x"), signs(RNG, 8, 4))),
+        *(RNG.normal(size=(2, n)).astype(np.float32) for n in (8, 3)),
+    )
+
+
+def test_an_input_of_another_type_that_nothing_reads():
+    net = Net(8)
+    net.inputs.append(onnx.helper.make_tensor_value_info("unused", INT64, []))
+    with pytest.raises(ConversionError, match="nothing in the model needs it: remove it"):
+        converted(net.model(net.sign("x")))
