@@ -50,6 +50,9 @@ __all__ = ["Bounds", "bounds"]
 UNIT = 2.0**-24  # a float32 operation is off by at most this share of its result,
 TINY = 2.0**-149  # or by less than this where the result is subnormal
 LARGEST_EXACT = 2.0**24  # integers up to this are float32 numbers
+# Weights of more bits than these may be what the model itself computes of others, as sign(w) * mean(|w|): ONNX Runtime
+# rounds that in another order than the converter, which has folded it.
+LARGEST_STORED = 2.0**12
 # Covers products of bounds with UNIT, which the formulas leave out, and the rounding of the bounds themselves.
 SLACK = 1 + 2.0**-20
 # An assumption, not derived: ONNX Runtime's own exp, within Sigmoid and Softmax, makes them wrong by no more than this.
@@ -192,15 +195,17 @@ def _layer_error(graph: Graph, layer: _Layer, found: Bounds) -> Array:
 def _is_exact(x: Array, weights: Array, bias: Array | None, size: Array) -> Bits:
     """Whether every term of a sum is a multiple of one power of two, and the sum of their sizes at most 2**24 of it.
 
-    Then every partial sum is a float32 number, whatever the order.
+    Then every partial sum is a float32 number, whatever the order. Weights of more than 12 bits do not count: they may
+    be rounded themselves.
     """
     rows = _lowest_bit(weights.reshape(len(weights), -1))
+    stored = np.abs(weights.reshape(len(weights), -1)).max(axis=1) <= LARGEST_STORED * rows
     images = _lowest_bit(x.reshape(len(x), -1))
     step = images[:, None] * rows[None, :]
     if bias is not None:
         step = np.minimum(step, _lowest_bit(np.broadcast_to(bias, len(weights)).reshape(-1, 1)))
     step = step.reshape(len(x), *[1] * (size.ndim - 2), len(weights))
-    exact: Bits = (size <= LARGEST_EXACT * step) & (step >= TINY)
+    exact: Bits = (size <= LARGEST_EXACT * step) & (step >= TINY) & (stored | (size == 0))
     return exact
 
 

@@ -8,7 +8,10 @@ import pytest
 
 from bnnrt import reference
 from bnnrt.converters.convert import Options
+from bnnrt.converters.verify_bounds import bounds
 from bnnrt.errors import ConversionError
+from bnnrt.graph import Constant, Graph, Node
+from bnnrt.ops import Conv, Domain, TensorType, Window
 
 from .models import Net, check, converted, expected, kinds, signs
 
@@ -198,3 +201,16 @@ def test_an_input_of_another_type_that_nothing_reads():
     net.inputs.append(onnx.helper.make_tensor_value_info("unused", INT64, []))
     with pytest.raises(ConversionError, match="nothing in the model needs it: remove it"):
         converted(net.model(net.sign("x")))
+
+
+def test_weights_that_a_model_computes_may_be_rounded_in_another_order():
+    """One weight of 24 bits has an exact sum; ONNX Runtime may have computed another one, as sign(w) * mean(abs(w))."""
+    types = {"x": TensorType((None, 1, 1, 4), Domain.FLOAT32)}
+    scale = np.nextafter(np.float32(1 + 2.0**-21), np.float32(2))
+    found = {}
+    for name, number in (("computed", scale), ("stored", np.float32(1.5))):
+        constants = {"w": Constant.of(np.full((1, 1, 1, 4), number, dtype=np.float32))}
+        graph = Graph(types, (Node("conv", Conv(Window((1, 1))), ("x", "w"), ("y",)),), ("y",), constants)
+        found[name] = bounds(graph, {"x": np.array([[[[1, 0, 0, 0]]]], dtype=np.float32)}, {}, ()).errors["y"]
+    assert not found["stored"].any()
+    assert (found["computed"] >= 4 * np.spacing(scale) / 2).all()
