@@ -136,6 +136,13 @@ def _check_names(graph: onnx.GraphProto, name: str) -> None:
             raise ConversionError(f"an output is {kind}", f"output {found}", "remove it from the model's outputs")
         if found not in computed:
             raise ConversionError("no node computes this output", f"output {found}", "remove it, or export again")
+    known = computed.union(inputs, constants, {""})
+    for node in graph.node:
+        for found in node.input:
+            if found not in known:
+                where = f"node {node.name or ', '.join(node.output)}"
+                what = f"{node.op_type}: it reads {found}, which is no input or constant and which no node computes"
+                raise ConversionError(what, where, "the exporter lost it: export again, or with another exporter")
 
 
 def _check_tensor(tensor: onnx.TensorProto, context: onnx.checker.C.CheckerContext) -> None:

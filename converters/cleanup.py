@@ -17,7 +17,8 @@ from onnxscript import optimizer
 from bnnrt.converters.check import versions
 from bnnrt.converters.dequantize import fold_dequantized
 from bnnrt.converters.expansion import drop_expansions
-from bnnrt.converters.onnx_node import STANDARD_DOMAINS, OnnxNode
+from bnnrt.converters.masks import lower_masks
+from bnnrt.converters.onnx_node import STANDARD_DOMAINS, OnnxNode, is_standard, static_shape
 from bnnrt.converters.proto import nodes
 from bnnrt.converters.qonnx import lower_quantizers
 from bnnrt.converters.xnor import lower_xnor
@@ -54,19 +55,11 @@ def clean(proto: onnx.ModelProto) -> ir.Model:
         fold_dequantized(model)
         lower_xnor(model)
         lower_quantizers(model)
-        optimizer.fold_constants(
-            model,
-            onnx_shape_inference=True,
-            input_size_limit=LARGEST_FOLDED,
-            output_size_limit=LARGEST_FOLDED,
-            should_fold=_should_fold,
-        )
-        _run(
-            model,
-            common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
-            common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True),
-            common.RemoveUnusedNodesPass(),
-        )
+        _fold(model)
+        while _fold_sizes(model):
+            pass
+        lower_masks(model)
+        _run(model, common.RemoveUnusedNodesPass())
         drop_expansions(model)
     except ConversionError:
         raise
@@ -119,6 +112,35 @@ def _check_inputs(model: ir.Model) -> None:
 def _run(model: ir.Model, *passes: ir.passes.InPlacePass) -> None:
     for step in passes:
         step(model)
+
+
+def _fold(model: ir.Model) -> None:
+    """Evaluate what depends on constants alone, and infer shapes."""
+    optimizer.fold_constants(
+        model,
+        onnx_shape_inference=True,
+        input_size_limit=LARGEST_FOLDED,
+        output_size_limit=LARGEST_FOLDED,
+        should_fold=_should_fold,
+    )
+    _run(
+        model,
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True),
+    )
+
+
+def _fold_sizes(model: ir.Model) -> bool:
+    """Fold again where a shape is computed that inference has found only after folding; whether there was any."""
+    waiting = _static_shapes(model)
+    if waiting:
+        _fold(model)
+    return _static_shapes(model) < waiting
+
+
+def _static_shapes(model: ir.Model) -> int:
+    shapes = [static_shape(node.inputs[0]) for node in model.graph if is_standard(node, "Shape")]
+    return sum(shape is not None and None not in shape for shape in shapes)
 
 
 def _should_fold(node: ir.Node) -> bool | None:

@@ -31,6 +31,9 @@ LAYOUT_KEEPING = (
 # Operators that take their image as [batch, channels, rows, columns].
 CHANNELS_FIRST = ("Conv", "MaxPool", "BatchNormalization", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
 
+# Operators that say more of why a model is refused than those that exporters write around them.
+AT_LARGE = ("GRU", "If", "LSTM", "Loop", "RNN", "Scan")
+
 DOMAINS = {ir.DataType.FLOAT: Domain.FLOAT32, ir.DataType.UINT8: Domain.UINT8}
 
 
@@ -69,6 +72,8 @@ class OwnInputs:
             if domain is None:
                 kind = "of no tensor type" if value.dtype is None else value.dtype.name.lower()
                 fix = "export the model with float32 inputs (uint8 is supported too)"
+                if not value.uses():
+                    fix = "nothing in the model needs it: remove it"
                 raise ConversionError(f"an input is {kind}", f"input {value.name}", fix)
             found[value.name or ""] = TensorType((None, *input_shape(value)), domain)
         return found
@@ -145,6 +150,7 @@ def import_graph(model: ir.Model, binding: InputBinding | None = None) -> Import
 def _import(model: ir.Model, binding: InputBinding) -> Imported:
     outputs = tuple(value.name or "" for value in model.graph.outputs)
     draft = Draft(binding.inputs(model), reserved=outputs)
+    _refuse_at_large(model)
     scope = Scope(draft, _batch(model), _opset(model))
     scope.values.update(binding.bind(draft, model))
     for node, name in zip(model.graph, _names(model), strict=True):
@@ -165,6 +171,13 @@ def _import(model: ir.Model, binding: InputBinding) -> Imported:
     return Imported(draft.graph(outputs), scope.operators, *signs, scope.values)
 
 
+def _refuse_at_large(model: ir.Model) -> None:
+    """Refuse control flow, sequences and recurrent layers before what exporters put in front of them."""
+    for node, name in zip(model.graph, _names(model), strict=True):
+        if is_standard(node, *AT_LARGE):
+            refuse(OnnxNode(node, name))
+
+
 def _names(model: ir.Model) -> list[str]:
     """A name for each node: its own where it has one that no node before it has."""
     names: dict[str, None] = {}
@@ -182,10 +195,8 @@ def _opset(model: ir.Model) -> int:
 
 
 def _batch(model: ir.Model) -> int | None:
-    """The batch where it is fixed. Raises ConversionError if the inputs disagree about it."""
-    batches = {
-        value.name: str(value.shape[0]) for value in model.graph.inputs if value.shape is not None and len(value.shape)
-    }
+    """The batch where it is fixed. Raises ConversionError if the inputs that are read disagree about it."""
+    batches = {value.name: str(value.shape[0]) for value in model.graph.inputs if value.shape and value.uses()}
     if len(set(batches.values())) > 1:
         listed = ", ".join(f"{name} {size}" for name, size in batches.items())
         raise ConversionError(f"the inputs have different batches: {listed}", fix="use one for all")

@@ -16,13 +16,14 @@ import onnx_ir as ir
 from bnnrt.converters.draft import Array
 from bnnrt.converters.onnx_node import clip_limits, constant_of, is_standard
 
-__all__ = ["Intervals", "applied", "cancelled", "is_elementwise"]
+__all__ = ["LARGEST_SIGMOID", "Intervals", "applied", "cancelled", "is_elementwise"]
 
 Bits = npt.NDArray[np.bool_]
 
 LARGEST_INTEGER = 1 << 24
-# Of ONNX Runtime's Tanh, no more is assumed than that it has the sign of its argument and is hardly greater than 1.
-LARGEST_TANH = 1.001
+# Of ONNX Runtime's Tanh, no more is assumed than that it has the sign of its argument and is hardly greater than 1; of
+# Sigmoid, that it is not negative and hardly greater than 1.
+LARGEST_TANH = LARGEST_SIGMOID = 1.001
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,6 +182,12 @@ def _tanh(operands: Sequence[Intervals]) -> Intervals:
     return Intervals(np.where(x.empty, x.low, low), np.where(x.empty, x.high, high), x.nan)
 
 
+def _sigmoid(operands: Sequence[Intervals]) -> Intervals:
+    (x,) = operands
+    low, high = np.zeros_like(x.low), np.full_like(x.high, LARGEST_SIGMOID)
+    return Intervals(np.where(x.empty, x.low, low), np.where(x.empty, x.high, high), x.nan)
+
+
 def _truth(always: Bits, possible: Bits) -> Intervals:
     return Intervals(always.astype(np.float32), possible.astype(np.float32), np.zeros(always.shape, dtype=np.bool_))
 
@@ -282,6 +289,7 @@ _FUNCTIONS: Mapping[str, Function] = {
     "Or": _of_two(np.maximum),
     "Relu": _rising(lambda x: np.maximum(x, np.float32(0))),
     "Round": _rising(np.rint),
+    "Sigmoid": _sigmoid,
     "Sign": _rising(np.sign),
     "Sub": _of_two(np.subtract),
     "Tanh": _tanh,

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from bnnrt.converters.draft import Array
 from bnnrt.converters.float_order import number_at, position_of
-from bnnrt.converters.intervals import Intervals, applied, cancelled, is_elementwise
+from bnnrt.converters.intervals import LARGEST_SIGMOID, Intervals, applied, cancelled, is_elementwise
 from bnnrt.converters.onnx_node import constant_of, is_standard
 from bnnrt.converters.onnx_writer import add_constant
 from bnnrt.converters.steps import COMPARISONS, LARGEST_DETACHED, Step, unclipped
@@ -32,6 +32,8 @@ INFINITY, LIMIT, TWICE = position_of(np.inf), position_of(LARGEST_DETACHED), pos
 FIRST = ((-INFINITY, -INFINITY), (1 - INFINITY, -1), (0, 0), (1, INFINITY - 1), (INFINITY, INFINITY))
 # The same without numbers from 2**24 on, as far as (sign(x) - x) + x is the sign of x.
 FIRST_LIMITED = ((1 - TWICE, -1), (0, 0), (1, TWICE - 1))
+# What Sigmoid gives, and a little more.
+OF_SIGMOID = ((0, 0), (1, position_of(LARGEST_SIGMOID)))
 # Some numbers that show at once that most functions are no step.
 SAMPLES = np.array([-100, -1.7, -0.9, -0.3, -0.01, 0.01, 0.2, 0.4, 0.6, 0.8, 1.3, 50], dtype=np.float32)
 
@@ -61,11 +63,15 @@ class Jumps:
 
     def _shown(self, source: ir.Value, nodes: Sequence[ir.Node], output: ir.Value) -> Step | None:
         function = _Function(source, nodes, output)
-        of_samples = function(Intervals.of(SAMPLES, SAMPLES))
+        first: Sequence[tuple[int, int]] = FIRST
+        samples = SAMPLES
+        if is_standard(source.producer(), "Sigmoid"):
+            first, samples = OF_SIGMOID, SAMPLES[(SAMPLES >= 0) & (SAMPLES <= 1)]
+        of_samples = function(Intervals.of(samples, samples))
         if of_samples is None or len(np.unique(of_samples.low[~of_samples.empty])) > 2:
             return None
-        runs, is_limited = _runs(function, FIRST), False
-        if runs is None and any(_detached(node) for node in nodes):
+        runs, is_limited = _runs(function, first), False
+        if runs is None and first is FIRST and any(_detached(node) for node in nodes):
             runs, is_limited = _runs(function, FIRST_LIMITED), True
         number = np.full(1, np.nan, dtype=np.float32)
         of_nan = function(Intervals.of(number, number))

@@ -46,15 +46,15 @@ def gather(scope: Scope, node: OnnxNode) -> Value:
 
 
 def slices(scope: Scope, node: OnnxNode) -> Value:
-    """Slice with constant bounds and steps, also negative ones, along any axis but the batch."""
+    """Slice with bounds and steps, also negative ones, that are constants or computed of sizes; not of the batch."""
     value = scope.value(node, 0, MOVED)
     rank = len(value.shape) + 1
-    starts, ends = (node.integers_or_input(name, index) for index, name in ((1, "starts"), (2, "ends")))
+    starts, ends = (scope.fixed_integers(node, name, index) for index, name in ((1, "starts"), (2, "ends")))
     if starts is None or ends is None:
         raise node.error("it has no bounds")
-    named = node.integers_or_input("axes", 3)
+    named = scope.fixed_integers(node, "axes", 3)
     given = node.axes(range(len(starts)) if named is None else named, rank)
-    steps = node.integers_or_input("steps", 4) or (1,) * len(starts)
+    steps = scope.fixed_integers(node, "steps", 4) or (1,) * len(starts)
     if not len(starts) == len(ends) == len(steps) == len(given) or 0 in steps:
         raise node.error(
             f"{len(starts)} starts, {len(ends)} ends, {len(given)} axes and steps {list(steps)} do not fit"
@@ -85,7 +85,7 @@ def split(scope: Scope, node: OnnxNode) -> list[Value]:
     value = scope.value(node, 0, MOVED)
     axis = axis_of(node, value, 0)
     size, parts = value.shape[axis], len(node.node.outputs)
-    sizes = node.integers_or_input("split", 1)
+    sizes = scope.fixed_integers(node, "split", 1)
     if sizes is None:
         # The last one may be smaller, from version 18 of the operators on.
         each = -(-size // parts)
@@ -99,7 +99,7 @@ def split(scope: Scope, node: OnnxNode) -> list[Value]:
 def tile(scope: Scope, node: OnnxNode) -> Value:
     """Tile along any axis but the batch."""
     value = scope.value(node, 0, MOVED)
-    repeats = node.integers_or_input("repeats", 1) or ()
+    repeats = scope.fixed_integers(node, "repeats", 1) or ()
     if len(repeats) != len(value.shape) + 1 or repeats[0] != 1:
         raise node.error(f"repeats {list(repeats)} of [N, {listed(value.shape)}]", OTHER_AXES)
     for axis, count in enumerate(repeats[1:]):

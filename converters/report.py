@@ -38,6 +38,7 @@ MOST_LEVELS = 256
 # The kinds of warnings.
 FLOAT_BETWEEN = "float between binary layers"
 LATENT_WEIGHTS = "latent weights"
+NOTHING_BINARY = "no binary layer"
 MULTI_BIT = "multi-bit quantizer"
 SIGN_OF_ZERO = "sign of 0"
 LARGE_NUMBERS = "sign of large numbers"
@@ -146,6 +147,9 @@ def make_report(
             between = bool(binary) and binary[0] < index < binary[-1]
             last = bool(binary) and index == len(found) - 1
             warnings += _of_float(node.name, weights, why, on_bits=node.name in on_bits, between=between, last=last)
+    if len(found) > 1 and not binary and not warnings:
+        text = "no layer of the network is binary: none has bits as its input and +-a as its weights"
+        warnings.append(Notice(NOTHING_BINARY, found[-1].name, text))
     warnings += [
         Notice(SIGN_OF_ZERO, name, "ONNX Sign gives 0 where its input is 0; here it gives +1") for name in zeros
     ]

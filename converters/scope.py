@@ -54,6 +54,20 @@ class Scope:
             raise node.error(what, "only shapes computed from sizes and constants are supported")
         return found
 
+    def fixed_integers(self, node: OnnxNode, name: str, index: int) -> tuple[int, ...] | None:
+        """Integers in the attribute ``name`` or in an input, which is constant or computed of sizes, not of the batch.
+
+        None if neither is there.
+        """
+        if name in node.node.attributes or not node.has_input(index):
+            return node.integers(name)
+        shapes = {known: value.shape for known, value in self.values.items()}
+        found = integers(node.input(index), shapes, self.batch)
+        if found is None or None in found:
+            fix = "only constants and what is computed of sizes other than the batch are supported"
+            raise node.error(f"{name} (input {index}) depends on the batch or on data", fix)
+        return tuple(size for size in found if size is not None)
+
 
 MOVED = (Domain.FLOAT32, Domain.INT32)
 """What operators take that only move elements: numbers, and indices."""

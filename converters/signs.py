@@ -104,8 +104,6 @@ def _written(values: Array) -> _Written | None:
         return None
     # Sign makes NaN -1: where NaN goes with the numbers above, it has to be the sign of the negated source.
     negated = bool(none == above)
-    if not negated and not (none == below or np.isnan(none)):
-        return None
     low, high = (above, below) if negated else (below, above)
     return _Written("ge" if at == high else "gt", negated, _levels(low, high))
 

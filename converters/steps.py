@@ -155,8 +155,9 @@ def _of_cast(node: ir.Node, step: Step) -> Step | None:
         target = ir.DataType(node.attributes["to"].as_int()).numpy()
     except (KeyError, TypeError, ValueError):
         return None
-    whole = np.issubdtype(target, np.integer)
-    if np.issubdtype(target, np.unsignedinteger) or (whole and not np.isfinite(step.values.astype(np.float64)).all()):
+    numbers = step.values.astype(np.float64)
+    lost = ~np.isfinite(numbers) | (np.issubdtype(target, np.unsignedinteger) & (numbers < 0))
+    if np.issubdtype(target, np.integer) and lost.any():
         # What a negative number, or one that is none, becomes there differs from one processor to the next.
         return None
     return step.become(step.values.astype(target))

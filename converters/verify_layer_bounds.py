@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bnnrt.converters.draft import Array
-from bnnrt.converters.verify_rounding import LARGEST_EXACT, SLACK, TINY, lowest_bit, of_any_order
+from bnnrt.converters.verify_rounding import LARGEST_EXACT, LARGEST_STORED, SLACK, TINY, lowest_bit, of_any_order
 from bnnrt.graph import Graph, Node
 from bnnrt.ops import Arithmetic, ArithmeticKind, Conv, Dense
 
@@ -90,15 +90,17 @@ def layer_error(graph: Graph, layer: Layer, x: Array, error: Array) -> Array:
 def _is_exact(x: Array, weights: Array, bias: Array | None, size: Array) -> Bits:
     """Whether every term of a sum is a multiple of one power of two, and the sum of their sizes at most 2**24 of it.
 
-    Then every partial sum is a float32 number, whatever the order.
+    Then every partial sum is a float32 number, whatever the order. Weights of more than 12 bits do not count: they may
+    be rounded themselves.
     """
     rows = lowest_bit(weights.reshape(len(weights), -1))
+    stored = np.abs(weights.reshape(len(weights), -1)).max(axis=1) <= LARGEST_STORED * rows
     images = lowest_bit(x.reshape(len(x), -1))
     step = images[:, None] * rows[None, :]
     if bias is not None:
         step = np.minimum(step, lowest_bit(np.broadcast_to(bias, len(weights)).reshape(-1, 1)))
     step = step.reshape(len(x), *[1] * (size.ndim - 2), len(weights))
-    exact: Bits = (size <= LARGEST_EXACT * step) & (step >= TINY)
+    exact: Bits = (size <= LARGEST_EXACT * step) & (step >= TINY) & (stored | (size == 0))
     return exact
 
 

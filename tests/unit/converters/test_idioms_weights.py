@@ -291,3 +291,13 @@ def test_22_domains_that_are_not_imported():
     model = net.model(net.op("MatMul", y, net.op("Transpose", weights, perm=[1, 0])))
     assert [entry.domain for entry in model.opset_import] == [""]
     assert computing(converted(model)[0].model) == ["Sign", "BinaryDense", "ToFloat"]
+
+
+@pytest.mark.parametrize(("size", "on_bits"), [(3e38, False), (2e36, False), (1e36, True)])
+def test_sums_that_may_overflow_stay_in_float(size, on_bits):
+    """ONNX Runtime's sum of 288 products may be infinite on its way; a count of bits is not."""
+    rng = np.random.default_rng(2)
+    net = Net(32, 5, 5)
+    weights = signs(rng, 8, 32, 3, 3) * np.float32(size)
+    bundle, _ = converted(net.model(net.conv(net.sign("x"), weights)))
+    assert ("BinaryConv" in kinds(bundle.model)) == on_bits

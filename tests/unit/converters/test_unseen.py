@@ -1,0 +1,216 @@
+"""Models as people write and export them: what was found by converting networks that no fixture has."""
+
+import itertools
+
+import numpy as np
+import onnx
+import pytest
+
+from bnnrt import reference
+from bnnrt.converters.convert import Options
+from bnnrt.converters.verify_bounds import bounds
+from bnnrt.errors import ConversionError
+from bnnrt.graph import Constant, Graph, Node
+from bnnrt.ops import Conv, Domain, TensorType, Window
+
+from .models import Net, check, converted, expected, kinds, signs
+
+FLOAT = onnx.TensorProto.FLOAT
+INT64 = onnx.TensorProto.INT64
+X = np.array([[-np.inf, -3, -1, -0.5, -1e-40, -0.0, 0.0, 1e-40, 0.25, 0.5, 3, np.inf]], dtype=np.float32)
+SIZE = X.shape[1]
+RNG = np.random.default_rng(7)
+
+
+def cast(net, x, to=FLOAT):
+    return net.op("Cast", x, to=to)
+
+
+def compared(net, operator):
+    return net.op(operator, "x", net.constant(0.0))
+
+
+def two_comparisons(net):
+    """(x > 0) - (x <= 0): NaN is neither."""
+    return net.op("Sub", cast(net, compared(net, "Greater")), cast(net, compared(net, "LessOrEqual")))
+
+
+def bytes_between(net):
+    """2 * (x > 0).byte() - 1."""
+    bit = cast(net, cast(net, compared(net, "Greater"), onnx.TensorProto.UINT8))
+    return net.op("Sub", net.op("Mul", bit, net.constant(2.0)), net.constant(1.0))
+
+
+def masked(net, x, mask, number, expanded=True):
+    """x[mask] = number, as torch.export writes it."""
+    flat = net.constant([-1], np.int64)
+    count = net.op("ReduceSum", cast(net, net.op("Reshape", mask, flat), INT64))
+    updates = net.op("Expand", net.constant(number), count) if expanded else net.constant(number)
+    places = net.op("Transpose", net.op("NonZero", mask), perm=[1, 0])
+    return net.op("ScatterND", x, places, net.op("Reshape", updates, flat))
+
+
+def sign_with_its_zeros_replaced(net):
+    s = net.op("Sign", "x")
+    return masked(net, s, net.op("Equal", s, net.constant(0.0)), 1.0)
+
+
+def two_masks(net):
+    """x[x >= 0] = 1; x[x < 0] = -1."""
+    y = masked(net, "x", compared(net, "GreaterOrEqual"), 1.0)
+    return masked(net, y, net.op("Less", y, net.constant(0.0)), -1.0)
+
+
+FORMS = {
+    "two comparisons": two_comparisons,
+    "bytes between": bytes_between,
+    "sign with its zeros replaced": sign_with_its_zeros_replaced,
+    "two masks": two_masks,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_sign(form):
+    net = Net(SIZE, opset=18)
+    bundle = check(net.model(FORMS[form](net)), X)
+    assert "Sign" in kinds(bundle.model)
+    assert set(kinds(bundle.model)) <= {"Arithmetic", "Sign", "ToFloat"}
+
+
+def test_a_mask_of_another_shape_is_refused():
+    net = Net(4, 4)
+    net.inputs.append(onnx.helper.make_tensor_value_info("y", FLOAT, ["N", 4, 4]))
+    mask = net.op("Greater", net.op("ReduceMax", "x", axes=[1], keepdims=1), net.constant(0.0))
+    with pytest.raises(ConversionError):
+        converted(net.model(masked(net, "y", mask, 1.0)))
+
+
+def test_masks_with_several_numbers_are_refused():
+    net = Net(SIZE)
+    mask = compared(net, "Greater")
+    with pytest.raises(ConversionError):
+        converted(net.model(masked(net, "x", mask, np.arange(6), expanded=False)))
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_sigmoid_rounded_to_one_bit(scaled):
+    net = Net(SIZE)
+    bit = net.op("Round", net.op("Sigmoid", "x"))
+    if scaled:
+        bit = net.op("Sub", net.op("Mul", bit, net.constant(2.0)), net.constant(1.0))
+    bundle = check(net.model(bit), X)
+    assert "Sign" in kinds(bundle.model)
+
+
+def test_sigmoid_rounded_to_two_bits_is_refused():
+    net = Net(SIZE)
+    with pytest.raises(ConversionError, match="several bits"):
+        converted(net.model(net.op("Round", net.op("Mul", net.op("Sigmoid", "x"), net.constant(3.0)))))
+
+
+def halves(net, x, axis=1):
+    """chunk(2) of a tensor whose batch is free, as the legacy exporter writes it: bounds computed of the shape."""
+    one = net.constant([axis], np.int64)
+    size = net.op("Gather", net.op("Shape", x), one, axis=0)
+    half = net.op("Div", net.op("Add", size, net.constant([1], np.int64)), net.constant([2], np.int64))
+    bounds = [net.constant([0], np.int64), *(net.op("Mul", half, net.constant([n], np.int64)) for n in (1, 2))]
+    return [net.op("Slice", x, first, last, one) for first, last in itertools.pairwise(bounds)]
+
+
+@pytest.mark.parametrize("batch", ["N", 2])
+def test_halves_of_channels_are_exchanged_between_binary_layers(batch):
+    net = Net(4, 5, 5, batch=batch)
+    x = net.sign(net.conv(net.sign("x"), signs(RNG, 6, 4, 3, 3)))
+    first, second = halves(net, x)
+    y = net.sign(net.conv(net.op("Concat", second, first, axis=1), signs(RNG, 4, 6, 1, 1)))
+    model = net.model(net.conv(y, signs(RNG, 3, 4, 1, 1)))
+    bundle = check(model, RNG.normal(size=(2, 4, 5, 5)).astype(np.float32))
+    assert kinds(bundle.model).count("BinaryConv") == 3
+
+
+def test_a_slice_at_the_batch_is_refused():
+    net = Net(4)
+    batch = net.op("Gather", net.op("Shape", "x"), net.constant([0], np.int64), axis=0)
+    sliced = net.op("Slice", "x", net.constant([0], np.int64), batch, net.constant([1], np.int64))
+    with pytest.raises(ConversionError, match=r"ends \(input 2\) depends on the batch"):
+        converted(net.model(sliced))
+
+
+def test_a_name_that_nothing_computes():
+    net = Net(SIZE)
+    clipped = net.op("Clip", "x", net.constant(0.0), "lost")
+    with pytest.raises(ConversionError, match="Clip: it reads lost, which is no input or constant"):
+        converted(net.model(net.op("Relu", clipped)))
+
+
+def test_a_recurrent_layer_is_named_before_what_stands_in_front_of_it():
+    net = Net(6, 4)
+    state = net.op(
+        "ConstantOfShape", net.op("Slice", net.op("Shape", "x"), *[net.constant([n], np.int64) for n in (0, 1)])
+    )
+    weights = [net.constant(RNG.normal(size=(1, 12, 4))), net.constant(RNG.normal(size=(1, 12, 3)))]
+    out = net.op("LSTM", net.op("Add", "x", state), *weights, hidden_size=3)
+    with pytest.raises(ConversionError, match="LSTM: recurrent layers"):
+        converted(net.model(out))
+
+
+def two_layers(activation):
+    net = Net(8)
+    x = activation(net, net.matmul("x", signs(RNG, 8, 8)))
+    return net.model(net.matmul(x, signs(RNG, 8, 4)))
+
+
+def ternary(net, x):
+    up, down = (cast(net, net.op(o, x, net.constant(c))) for o, c in (("Greater", 0.5), ("Less", -0.5)))
+    return net.op("Sub", up, down)
+
+
+@pytest.mark.parametrize("activation", [ternary, lambda net, x: net.op("Relu", x)], ids=["ternary", "relu"])
+def test_a_network_without_a_binary_layer_warns(activation):
+    model = two_layers(activation)
+    check(model, RNG.integers(-3, 4, (3, 8)).astype(np.float32))
+    _, report = converted(model)
+    assert [warning.kind for warning in report.warnings] == ["no binary layer"]
+    with pytest.raises(ConversionError, match="no layer of the network is binary"):
+        converted(model, Options(strict=True))
+
+
+def test_a_network_with_a_binary_layer_does_not_warn():
+    assert not converted(two_layers(lambda net, x: net.sign(x)))[1].warnings
+
+
+def test_nan_is_on_neither_side_of_two_comparisons():
+    net = Net(1)
+    model = net.model(two_comparisons(net))
+    (found,) = reference.run(converted(model)[0].model, {"x": np.full((1, 1), np.nan, dtype=np.float32)}).values()
+    assert (expected(model, np.full((1, 1), np.nan, dtype=np.float32))[0] == 0).all()
+    assert (found == -1).all()
+
+
+def test_an_input_that_nothing_reads_may_have_a_batch_of_its_own():
+    net = Net(8)
+    net.inputs.append(onnx.helper.make_tensor_value_info("unused", FLOAT, ["M", 3]))
+    check(
+        net.model(net.matmul(net.sign("x"), signs(RNG, 8, 4))),
+        *(RNG.normal(size=(2, n)).astype(np.float32) for n in (8, 3)),
+    )
+
+
+def test_an_input_of_another_type_that_nothing_reads():
+    net = Net(8)
+    net.inputs.append(onnx.helper.make_tensor_value_info("unused", INT64, []))
+    with pytest.raises(ConversionError, match="nothing in the model needs it: remove it"):
+        converted(net.model(net.sign("x")))
+
+
+def test_weights_that_a_model_computes_may_be_rounded_in_another_order():
+    """One weight of 24 bits has an exact sum; ONNX Runtime may have computed another one, as sign(w) * mean(abs(w))."""
+    types = {"x": TensorType((None, 1, 1, 4), Domain.FLOAT32)}
+    scale = np.nextafter(np.float32(1 + 2.0**-21), np.float32(2))
+    found = {}
+    for name, number in (("computed", scale), ("stored", np.float32(1.5))):
+        constants = {"w": Constant.of(np.full((1, 1, 1, 4), number, dtype=np.float32))}
+        graph = Graph(types, (Node("conv", Conv(Window((1, 1))), ("x", "w"), ("y",)),), ("y",), constants)
+        found[name] = bounds(graph, {"x": np.array([[[[1, 0, 0, 0]]]], dtype=np.float32)}, {}, ()).errors["y"]
+    assert not found["stored"].any()
+    assert (found["computed"] >= 4 * np.spacing(scale) / 2).all()
