@@ -189,7 +189,9 @@ def _fitting(
 def _emit_on_bits(draft: Draft, node: Node, found: _BitInput, signed: SignedWeights) -> bool:
     """Emit the layer on bits, and what makes its numbers of the accumulator, in the place of ``node``."""
     scale, size = signed.scale, found.size
-    if not np.isfinite(np.float32(signed.bits[0].size) * scale * size).all():
+    with np.errstate(over="ignore"):
+        largest = np.float32(signed.bits[0].size) * scale * size
+    if not np.isfinite(largest).all():
         return False  # the model's own sum may be infinite on its way, which an integer is not
     if found.from_zero:
         if signed.bits[0].size >= LARGEST_SUM // 2:

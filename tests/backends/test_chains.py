@@ -27,7 +27,7 @@ from bnnrt.variants import VARIANTS
 Array = npt.NDArray[Any]
 
 checked = settings(
-    max_examples=int(os.environ.get("BNNRT_EXAMPLES", "5")),
+    max_examples=int(os.environ.get("BNNRT_EXAMPLES", "3")),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -17,6 +17,7 @@ from bnnrt.cli import main
 from bnnrt.session import load_bundle
 
 MODEL = Path(__file__).resolve().parents[2] / "fixtures" / "paper_legacy.onnx"
+SMALL = MODEL.with_name("asymmetric_legacy.onnx")
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -34,13 +35,13 @@ def bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 def test_results_of_two_backends_and_sets(bench: Run, tmp_path: Path) -> None:
     output, page = tmp_path / "bench.json", tmp_path / "bench.html"
-    options = ("--backend", "opencl,numpy", "--batch", "1,2", "--runs", "3", "--variants", "default,paper")
-    code, out, err = bench(MODEL, *options, "--output", output, "--report", page, "--peer", "onnxruntime")
+    options = ("--backend", "opencl,numpy", "--batch", "1,2", "--runs", "3", "--variants", "default,direct")
+    code, out, err = bench(SMALL, *options, "--output", output, "--report", page, "--peer", "onnxruntime")
     assert (code, err) == (0, "")
     document = read_document(output)
     found = [(r.backend, r.batch, r.variants, r.checked) for r in document.results]
     assert sorted(found) == sorted(
-        (b, n, v, True) for b in ("opencl", "numpy") for n in (1, 2) for v in ("default", "paper")
+        (b, n, v, True) for b in ("opencl", "numpy") for n in (1, 2) for v in ("default", "direct")
     )
     assert {p.batch for p in document.peers} == {1, 2}
     assert all(p.checked for p in document.peers)
