@@ -7,6 +7,7 @@ import pytest
 
 from bnnrt import ops
 from bnnrt.backends.base import Backend, DeviceKind
+from bnnrt.bench.document import Limits
 from bnnrt.bench.limits import empty_kernel, measure_limits
 from bnnrt.bench.measure import Subject, measure, random_feeds
 from bnnrt.bench.steady import steady_us
@@ -67,25 +68,26 @@ def test_steady_state_is_positive_and_has_its_samples(backend: Backend) -> None:
 
 
 @pytest.fixture(scope="module")
-def limits(backend: Backend):  # type: ignore[no-untyped-def]
+def limits(backend: Backend) -> Limits:
     return measure_limits(backend)[0]
 
 
-def test_limits(backend: Backend, limits) -> None:  # type: ignore[no-untyped-def]
+def test_limits(backend: Backend, limits: Limits) -> None:
+    assert limits.copy_bytes_per_s is not None
     assert limits.copy_bytes_per_s > 1e8
     if backend.info.backend == "numpy":
         assert limits.popcounts_per_s is None
         assert empty_kernel(backend, backend.alloc(4)) is None
         return
+    assert limits.popcounts_per_s is not None
     assert limits.popcounts_per_s > 1e7
     assert limits.binary_ops_per_s == 64 * limits.popcounts_per_s
-    assert limits.empty_kernel_us.event > 0
-    assert limits.empty_kernel_us.steady > 0
+    assert all((limits.empty_kernel_us.event, limits.empty_kernel_us.steady))
     if backend.info.kind is DeviceKind.CPU:
         assert limits.tensor_core_binary_ops_per_s is None
 
 
-def test_every_figure_of_a_network(backend: Backend, limits) -> None:  # type: ignore[no-untyped-def]
+def test_every_figure_of_a_network(backend: Backend, limits: Limits) -> None:
     rng = np.random.default_rng(1)
     weights = {"w": Constant.bits(rng.random((40, 70)) < 0.5), "f": Constant.bits(rng.random(40) < 0.5)}
     weights["t"] = Constant.of(rng.integers(-5, 5, 40).astype(np.int32))
@@ -106,7 +108,7 @@ def test_every_figure_of_a_network(backend: Backend, limits) -> None:  # type: i
     assert result.kernels_sum_us.median == pytest.approx(total, rel=0.5)
 
 
-def test_a_wrong_result_is_told(backend: Backend, limits, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_a_wrong_result_is_told(backend: Backend, limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
     from bnnrt.bench import measure as module
 
     def spoilt(graph: Graph, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
