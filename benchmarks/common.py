@@ -8,12 +8,13 @@ import platform
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
+
+from bnnrt.bench.environment import processor, versions
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "examples" / "vehicle" / "models" / "vehicle_threshold.onnx"
@@ -31,26 +32,9 @@ _PACKAGES = (
 )
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def _git(*arguments: str) -> str | None:
     done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor()
 
 
 def environment() -> dict[str, Any]:
@@ -59,10 +43,10 @@ def environment() -> dict[str, Any]:
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "commit": _git("rev-parse", "HEAD"),
         "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
-        "packages": {name: found for name in _PACKAGES if (found := _version(name))},
+        "packages": versions(_PACKAGES),
     }
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from bnnrt.backends.base import DeviceInfo
 from bnnrt.bench.document import Device, Environment, Host
 
-__all__ = ["describe", "environment"]
+__all__ = ["describe", "environment", "processor", "versions"]
 
 _PACKAGES = (
     "bnnrt",
@@ -49,7 +49,8 @@ def _commit() -> str | None:
     return f"{commit}, with changes" if commit and changed else commit
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The host's processor, as Linux names it."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith(("model name", "Model")):
@@ -59,9 +60,10 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _versions() -> dict[str, str]:
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """Versions of those of the packages that are installed."""
     found = {}
-    for package in _PACKAGES:
+    for package in packages:
         try:
             found[package] = version(package)
         except PackageNotFoundError:
@@ -99,7 +101,7 @@ def environment(devices: Iterable[tuple[str, Device]], command: Iterable[str] | 
         time=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         commit=os.environ.get("BNNRT_COMMIT") or _commit(),
         command=" ".join([_program(), *sys.argv[1:]] if command is None else command),
-        host=Host(_processor(), os.cpu_count() or 1, platform.platform(), platform.python_version()),
+        host=Host(processor(), os.cpu_count() or 1, platform.platform(), platform.python_version()),
         devices=dict(devices),
-        versions=_versions(),
+        versions=versions(_PACKAGES),
     )

@@ -74,8 +74,7 @@ def run(request: Request, progress: Callable[[str], None] = lambda _: None) -> t
             stack.callback(opened[-1][1].close)
         for asked, backend in opened:
             errors += _on_device(request, asked, backend, found, progress)
-    for error in _beside(request, found, progress):
-        errors.append(error)
+    errors += _beside(request, found, progress)
     document = Document(
         environment=environment(found.devices.items()),
         limits=found.limits,

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from bnnrt.bench.compare import Row, compare
-from bnnrt.bench.document import Document, Figure, Kernel, Peer, Result, read_document, write_document
-from bnnrt.bench.measure import Subject
-from bnnrt.bench.report import plots_available, write_report
-from bnnrt.bench.run import PeerModel, Request, run
 from bnnrt.cli.output import console, print_error, status, table
 from bnnrt.errors import InputError
 from bnnrt.session import load_bundle
 from bnnrt.variants import check_choice
+
+# What measures is loaded when it is asked for: a board starts its other commands faster without.
+if TYPE_CHECKING:
+    from bnnrt.bench.compare import Row
+    from bnnrt.bench.document import Document, Figure, Kernel, Peer, Result
+    from bnnrt.bench.run import Request
 
 __all__ = ["register"]
 
@@ -62,6 +63,11 @@ def bench(
 
     Example: [bold]bnnrt bench vehicle.bnn --backend cuda --batch 1,16 --output bench.json --report bench.html[/bold]
     """
+    from bnnrt.bench.compare import compare
+    from bnnrt.bench.document import read_document, write_document
+    from bnnrt.bench.report import plots_available, write_report
+    from bnnrt.bench.run import run
+
     if comparison:
         console().print(_comparison(compare(*map(read_document, comparison))))
         return
@@ -114,6 +120,9 @@ def _request(
     baseline: Path | None,
     peers: list[str],
 ) -> Request:
+    from bnnrt.bench.measure import Subject
+    from bnnrt.bench.run import PeerModel, Request
+
     for chosen in variants:
         check_choice(chosen)
     subjects, models = [], []

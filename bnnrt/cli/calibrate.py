@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 import typer
-from rich.console import Console
 
 from bnnrt import bundle as bundles
 from bnnrt.backends import open_backend
@@ -22,7 +21,7 @@ from bnnrt.bundle import Bundle, Calibration
 from bnnrt.calibration import MIN_IMAGES, Calibrated, Score, calibrate, chosen_for_tuning
 from bnnrt.cli.evaluate import labelled_images
 from bnnrt.cli.options import BackendOption, BundleArgument, JsonOption
-from bnnrt.cli.output import check_bundle_output, console, print_error, print_json, table, with_progress
+from bnnrt.cli.output import check_bundle_output, console, print_error, print_json, status, table, with_progress
 from bnnrt.errors import ImageError, InputError
 from bnnrt.graph import class_scores
 from bnnrt.input_thresholds import InputThresholds
@@ -78,11 +77,11 @@ def calibrate_command(
     _check_counts(folder, labels, classes)
     missing = [label for index, label in enumerate(labels) if index not in classes]
     tuning = chosen_for_tuning([file.relative_to(folder).as_posix() for file in files], classes, seed)
-    with closing(open_backend(backend)) as device, Console(stderr=True, markup=False).status("calibrating") as status:
+    with closing(open_backend(backend)) as device, status("calibrating") as tell:
         device_info = device.info
 
         def tried(count: int, loss: float) -> None:
-            status.update(f"calibrating: {count} thresholds tried, loss {loss:.4f}")
+            tell(f"calibrating: {count} thresholds tried, loss {loss:.4f}")
 
         found = calibrate(device, thresholds, pixels, classes, tuning, tried)
     if not found.worse:

@@ -14,7 +14,7 @@ from bnnrt import packing
 from bnnrt.backends.base import Code, DeviceInfo, DeviceKind, Extent, Language
 from bnnrt.backends.source import Define
 from bnnrt.graph import Constant, Graph, Node
-from bnnrt.ops import Domain, Op, TensorType, Window
+from bnnrt.ops import BinaryConv, BitPool, Domain, Op, TensorType, Window
 
 __all__ = [
     "C_LANGUAGES",
@@ -22,9 +22,12 @@ __all__ = [
     "Site",
     "StepCode",
     "Variant",
+    "conv_node",
+    "conv_op",
     "first_fit",
     "fits",
     "per_element",
+    "pool_window",
     "stored_shape",
     "window_defines",
 ]
@@ -168,6 +171,23 @@ def per_element(site: Site, entry: str, code: Code, args: tuple[str | int, ...],
         while block > _LEAST_GROUP and count < _GROUPS_A_MULTIPROCESSOR * site.device.compute_units * block:
             block //= 2
     return LaunchSpec(entry, code, (*args, count), (-(-count // block), 1, 1), (block, 1, 1))
+
+
+def conv_node(site: Site) -> Node:
+    """The binary convolution of a chain."""
+    return next(node for node in site.nodes if isinstance(node.op, BinaryConv))
+
+
+def conv_op(site: Site) -> BinaryConv:
+    op = conv_node(site).op
+    assert isinstance(op, BinaryConv)
+    return op
+
+
+def pool_window(site: Site) -> Window:
+    """The pooling at the end of a chain; one pixel where there is none."""
+    op = site.nodes[-1].op
+    return op.window if isinstance(op, BitPool) else Window((1, 1))
 
 
 def window_defines(window: Window, x: TensorType, out: TensorType) -> dict[str, Define]:

@@ -17,24 +17,11 @@ from bnnrt.ops import (
     Threshold,
     Window,
 )
-from bnnrt.variants.base import (
-    C_LANGUAGES,
-    Site,
-    StepCode,
-    Variant,
-    per_element,
-    window_defines,
-)
+from bnnrt.variants.base import C_LANGUAGES, Site, StepCode, Variant, conv_op, per_element, window_defines
 
 __all__ = ["BINARY_VARIANTS"]
 
 Array = npt.NDArray[Any]
-
-
-def _conv(site: Site) -> BinaryConv:
-    op = site.node.op
-    assert isinstance(op, BinaryConv)
-    return op
 
 
 # The channel-packed direct convolution (kernels/common/binary_conv.h)
@@ -65,7 +52,7 @@ def _tap_words(bits: npt.NDArray[np.bool_], groups: int, channels: int) -> tuple
 
 def _direct(site: Site, *files: str) -> tuple[KernelSource, dict[str, Array], tuple[str, ...]]:
     """Source, packed constants and leading arguments of the direct convolution."""
-    op = _conv(site)
+    op = conv_op(site)
     x, acc = site.type(site.node.inputs[0]), site.type(site.node.outputs[0])
     bits = site.constant(site.node.inputs[1]).unpacked()
     weights, spans, masks = _tap_words(bits, op.groups, x.channels)
@@ -111,7 +98,7 @@ def _direct_conv_threshold(site: Site) -> StepCode:
 
 
 def _words_in_groups(site: Site) -> str | None:
-    op, outputs = _conv(site), site.type(site.node.outputs[0]).channels
+    op, outputs = conv_op(site), site.type(site.node.outputs[0]).channels
     if op.groups > 1 and outputs // op.groups % packing.WORD_BITS != 0:
         return "a word's outputs lie in several groups"
     return None

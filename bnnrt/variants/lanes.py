@@ -11,7 +11,7 @@ from bnnrt import packing
 from bnnrt.backends.base import DeviceKind, Language
 from bnnrt.backends.source import Define, KernelSource
 from bnnrt.ops import BinaryConv, BinaryDense, BitPool, Op, Threshold, Window
-from bnnrt.variants.base import Site, StepCode, Variant, per_element, window_defines
+from bnnrt.variants.base import Site, StepCode, Variant, conv_op, per_element, pool_window, window_defines
 
 __all__ = ["LANE_VARIANTS"]
 
@@ -26,12 +26,6 @@ _DEFAULT = frozenset({"default"})
 _NEVER = np.iinfo(np.int32).max
 
 
-def _conv(site: Site) -> BinaryConv:
-    op = site.node.op
-    assert isinstance(op, BinaryConv)
-    return op
-
-
 def _padded(array: Array, rows: int, fill: int) -> Array:
     """``array`` with rows of ``fill`` added, up to ``rows``."""
     added = np.full((rows - len(array), *array.shape[1:]), fill, dtype=array.dtype)
@@ -44,17 +38,11 @@ def _by_lane(words: Array, out_words: int) -> Array:
     return np.ascontiguousarray(padded.reshape(out_words, 2, _LANES, -1).swapaxes(2, 3))
 
 
-def _pool(site: Site) -> Window:
-    """The pooling at the end of the chain; one pixel where there is none."""
-    op = site.nodes[-1].op
-    return op.window if isinstance(op, BitPool) else Window((1, 1))
-
-
 def _defines(site: Site) -> dict[str, Define]:
     """Defines that both convolutions take."""
-    op = _conv(site)
+    op = conv_op(site)
     x, acc = site.type(site.node.inputs[0]), site.type(site.node.outputs[0])
-    pool = _pool(site).kernel
+    pool = pool_window(site).kernel
     _, pooled_height, pooled_width, _ = site.type(site.output).with_batch(1)
     return {
         **window_defines(op.window, x, acc),
@@ -96,11 +84,11 @@ def _conv_lanes(site: Site) -> StepCode:
 
 def _rows_a_word(site: Site) -> int:
     x = site.type(site.node.inputs[0])
-    return packing.WORD_BITS // (_conv(site).window.kernel[1] * x.channels)
+    return packing.WORD_BITS // (conv_op(site).window.kernel[1] * x.channels)
 
 
 def _conv_rows(site: Site) -> StepCode:
-    op = _conv(site)
+    op = conv_op(site)
     x, acc = site.type(site.node.inputs[0]), site.type(site.node.outputs[0])
     kernel_h, kernel_w = op.window.kernel
     rows = _rows_a_word(site)
@@ -145,15 +133,15 @@ def _cpu(site: Site) -> str | None:
 def _one_group(site: Site) -> str | None:
     if reason := _cpu(site):
         return reason
-    if _conv(site).groups > 1:
+    if conv_op(site).groups > 1:
         return "made for one group"
-    if _pool(site) != Window(_pool(site).kernel, strides=_pool(site).kernel):
+    if pool_window(site) != Window(pool_window(site).kernel, strides=pool_window(site).kernel):
         return "pools overlap, or are apart or padded"
     return None
 
 
 def _few_channels(site: Site) -> str | None:
-    op = _conv(site)
+    op = conv_op(site)
     if reason := _one_group(site):
         return reason
     if op.window.dilations != (1, 1):

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from bnnrt import packing
 from bnnrt.backends.base import Language
 from bnnrt.backends.source import KernelSource
-from bnnrt.graph import Node
 from bnnrt.ops import BinaryConv, BinaryDense, Domain, Op, TensorType, Threshold, Window
 from bnnrt.variants.base import (
     C_LANGUAGES,
@@ -25,6 +24,8 @@ from bnnrt.variants.base import (
     Site,
     StepCode,
     Variant,
+    conv_node,
+    conv_op,
     first_fit,
     fits,
     per_element,
@@ -72,19 +73,9 @@ def _at(site: Site) -> int:
     return int(isinstance(site.node.op, Threshold))
 
 
-def _conv_node(site: Site) -> Node:
-    return site.nodes[_at(site)]
-
-
-def _conv(site: Site) -> BinaryConv:
-    op = _conv_node(site).op
-    assert isinstance(op, BinaryConv)
-    return op
-
-
 def _operands(site: Site) -> tuple[TensorType, TensorType]:
     """The convolution's input and accumulators."""
-    node = _conv_node(site)
+    node = conv_node(site)
     return site.type(node.inputs[0]), site.type(node.outputs[0])
 
 
@@ -104,7 +95,7 @@ def _tile(window: Window, rows: int, out_width: int) -> tuple[int, int]:
 
 def _tile_bytes(site: Site, rows: int) -> int:
     x, acc = _operands(site)
-    tile_rows, tile_columns = _tile(_conv(site).window, rows, acc.with_batch(1)[2])
+    tile_rows, tile_columns = _tile(conv_op(site).window, rows, acc.with_batch(1)[2])
     return tile_rows * tile_columns * packing.words_for(x.channels) * 4
 
 
@@ -140,7 +131,7 @@ def _threshold_rows(site: Site) -> tuple[int | None, tuple[str, ...]]:
 
 
 def _patches_fit(site: Site) -> str | None:
-    op = _conv(site)
+    op = conv_op(site)
     if op.groups > 1:
         return "patches are not split into groups"
     if op.pad_value == 0 and any(op.window.pads):
@@ -156,9 +147,9 @@ def _patches_fit(site: Site) -> str | None:
     return None
 
 
-def _pack(site: Site, how: _Patches, width: int, out: str) -> tuple[tuple[LaunchSpec, ...], StepCode]:
+def _pack(site: Site, how: _Patches, width: int, out: str) -> StepCode:
     """Launches that fill ``out`` with packed patches; the rest of what the step needs beside."""
-    op = _conv(site)
+    op = conv_op(site)
     x, acc = _operands(site)
     rows, fewer_rows = _segment_rows(site)
     assert rows is not None  # _patches_fit
@@ -208,22 +199,22 @@ def _pack(site: Site, how: _Patches, width: int, out: str) -> tuple[tuple[Launch
         code = KernelSource.of("common/pack_bytes.h", LENGTH=length, PACK_WIDTH=width, PATCH_WORDS=inner)
         launches = (extract, per_element(site, "pack_bytes", code, (elements, out), pixels * inner))
         scratch[elements] = ((pixels, length), np.dtype(np.uint8))
-    return launches, StepCode((), constants, scratch, notes=fewer_rows)
+    return StepCode(launches, constants, scratch, notes=fewer_rows)
 
 
 def _patch_gemm(how: _Patches, site: Site) -> StepCode:
-    op = _conv(site)
+    op = conv_op(site)
     x, acc = _operands(site)
     _, out_height, out_width, outputs = acc.with_batch(site.batch)
     width = how.width or patch_width(op.window.kernel)
     length = op.window.taps * x.channels
     inner = packing.words_for(length, width)
     pixels = site.batch * out_height * out_width
-    by_channel = site.constant(_conv_node(site).inputs[1]).unpacked().transpose(0, 3, 1, 2).reshape(outputs, length)
+    by_channel = site.constant(conv_node(site).inputs[1]).unpacked().transpose(0, 3, 1, 2).reshape(outputs, length)
 
     weights, patches, limits = (f"{site.output}:{part}" for part in ("weights", "patches", "limits"))
-    packed, rest = _pack(site, how, width, patches)
-    constants = {**rest.constants, weights: packing.pack(by_channel, width)}
+    packed = _pack(site, how, width, patches)
+    constants = {**packed.constants, weights: packing.pack(by_channel, width)}
     if len(site.nodes) == 1:
         tile, smaller = _gemm_tile(site)
         assert tile is not None  # _patches_fit
@@ -260,7 +251,7 @@ def _patch_gemm(how: _Patches, site: Site) -> StepCode:
             (_LANES, rows, 1),
             local_bytes=_threshold_local(rows),
         )
-    return StepCode((*packed, gemm), constants, rest.scratch, notes=(*rest.notes, *smaller))
+    return StepCode((*packed.launches, gemm), constants, packed.scratch, notes=(*packed.notes, *smaller))
 
 
 # Dense layers

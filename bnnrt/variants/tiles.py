@@ -25,7 +25,18 @@ from bnnrt.ops import (
     ToFloat,
     Window,
 )
-from bnnrt.variants.base import C_LANGUAGES, LaunchSpec, Site, StepCode, Variant, fits, window_defines
+from bnnrt.variants.base import (
+    C_LANGUAGES,
+    LaunchSpec,
+    Site,
+    StepCode,
+    Variant,
+    conv_node,
+    conv_op,
+    fits,
+    pool_window,
+    window_defines,
+)
 
 __all__ = ["TILE_VARIANTS", "lane_row", "limits_of"]
 
@@ -48,30 +59,14 @@ _IMAGES = (8, 4, 2, 1)
 _DENSE_ROWS = (16, 8, 4, 2, 1)
 
 
-def _conv_node(site: Site) -> Node:
-    return next(node for node in site.nodes if isinstance(node.op, BinaryConv))
-
-
-def _conv(site: Site) -> BinaryConv:
-    op = _conv_node(site).op
-    assert isinstance(op, BinaryConv)
-    return op
-
-
 def _thresholds(site: Site) -> Node | None:
     """The node that makes bits of the accumulators."""
-    following = site.nodes[site.nodes.index(_conv_node(site)) + 1 :]
+    following = site.nodes[site.nodes.index(conv_node(site)) + 1 :]
     return following[0] if following else None
 
 
-def _pool(site: Site) -> Window:
-    """The pooling at the end of the chain; one pixel where there is none."""
-    op = site.nodes[-1].op
-    return op.window if isinstance(op, BitPool) else Window((1, 1))
-
-
 def _is_patch(site: Site) -> bool:
-    return site.type(_conv_node(site).inputs[0]).channels <= _FEW_CHANNELS
+    return site.type(conv_node(site).inputs[0]).channels <= _FEW_CHANNELS
 
 
 def limits_of(threshold: Array, base: Array) -> Array:
@@ -165,8 +160,8 @@ class _Tile:
 
 
 def _make_tile(site: Site, most_height: int, most_width: int) -> _Tile:
-    window, pool = _conv(site).window, _pool(site).kernel
-    x, out = site.type(_conv_node(site).inputs[0]), site.type(site.output).with_batch(1)
+    window, pool = conv_op(site).window, pool_window(site).kernel
+    x, out = site.type(conv_node(site).inputs[0]), site.type(site.output).with_batch(1)
     height, width = min(most_height, out[1]), min(most_width, out[2])
     halo_height, halo_width = (
         (size * pool[axis] - 1) * window.strides[axis] + window.dilations[axis] * (window.kernel[axis] - 1) + 1
@@ -201,11 +196,11 @@ def _tile(site: Site) -> _Tile | None:
 
 
 def _conv_fits(site: Site) -> str | None:
-    if _conv(site).groups > 1:
+    if conv_op(site).groups > 1:
         return "made for one group"
-    if _pool(site) != Window(_pool(site).kernel, strides=_pool(site).kernel):
+    if pool_window(site) != Window(pool_window(site).kernel, strides=pool_window(site).kernel):
         return "pools overlap, or are apart or padded"
-    if prod(_pool(site).kernel) > 4 * _ACCUMULATORS:
+    if prod(pool_window(site).kernel) > 4 * _ACCUMULATORS:
         return "a pool has more accumulators than a thread"
     if isinstance(site.node.op, Threshold):
         pixels, bits = site.type(site.node.inputs[0]), site.type(site.node.outputs[0])
@@ -217,7 +212,7 @@ def _conv_fits(site: Site) -> str | None:
 
 
 def _conv_tile(site: Site) -> StepCode:
-    node, op, tile = _conv_node(site), _conv(site), _tile(site)
+    node, op, tile = conv_node(site), conv_op(site), _tile(site)
     assert tile is not None  # _conv_fits
     x, acc = site.type(node.inputs[0]), site.type(node.outputs[0])
     out = site.type(site.output).with_batch(1)
@@ -248,8 +243,8 @@ def _conv_tile(site: Site) -> StepCode:
         CHANNELS=x.channels,
         OUTPUTS=acc.channels,
         OUT_WORDS=packing.words_for(acc.channels),
-        POOL_H=_pool(site).kernel[0],
-        POOL_W=_pool(site).kernel[1],
+        POOL_H=pool_window(site).kernel[0],
+        POOL_W=pool_window(site).kernel[1],
         RESULT_HEIGHT=out[1],
         RESULT_WIDTH=out[2],
         PIXELS=int(pixels),

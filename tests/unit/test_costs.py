@@ -7,36 +7,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from bnnrt.backends.base import DeviceInfo, DeviceKind, Language
+from bnnrt.backends.base import DeviceKind, Language
 from bnnrt.plan import make_plan
 from bnnrt.session import load_bundle
 from bnnrt.variants import SETS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY / "tests" / "checkers"))
+
+from cuda_sources import DEVICE  # noqa: E402
+
 MODELS = sorted(REPOSITORY.glob("examples/vehicle/models/*.onnx"))
 PINNED = REPOSITORY / "tests" / "golden" / "costs.json"
 BATCHES = (1, 16)
 
-ORIN = DeviceInfo(
-    backend="cuda:0",
-    name="Orin",
-    kind=DeviceKind.GPU,
-    language=Language.CUDA,
-    platform="CUDA",
-    driver="none",
-    compute_units=16,
-    max_group_size=1024,
-    max_group_shape=(1024, 1024, 64),
-    local_memory=48 << 10,
-    dedicated_local_memory=True,
-    memory=4 << 30,
-    max_allocation=4 << 30,
-    exact_division=True,
-)
+ORIN = dataclasses.replace(DEVICE, name="Orin", compute_units=16)
 CPU = dataclasses.replace(
     ORIN,
     backend="opencl:0.0",
