@@ -356,9 +356,6 @@ class CudaBackend(Backend):
             graph = driver.capture(self._stream.handle, super().sequence(launches))
         return _Replay(self, graph)
 
-    def timed(self, launch: Launch) -> Event:
-        return self.span([launch])
-
     def span(self, launches: Sequence[Launch]) -> Event:
         with self.current():
             start, end = cuda.Event(), cuda.Event()

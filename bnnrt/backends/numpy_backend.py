@@ -110,9 +110,6 @@ class NumpyBackend(Backend):
     def prepare(self, kernel: Kernel, grid: Extent, block: Extent, args: Sequence[Buffer | int]) -> Launch:
         return partial(kernel, *args)
 
-    def timed(self, launch: Launch) -> Event:
-        return self.span([launch])
-
     def span(self, launches: Sequence[Launch]) -> Event:
         start = time.perf_counter_ns()
         for launch in launches:

@@ -233,9 +233,6 @@ class OpenCLBackend(Backend):
         with self._errors():
             return cl.enqueue_nd_range_kernel(self._current, kernel, size, block)
 
-    def timed(self, launch: Launch) -> Event:
-        return self.span([launch])
-
     def span(self, launches: Sequence[Launch]) -> Event:
         with self._errors():
             self._use(self._profiling)
