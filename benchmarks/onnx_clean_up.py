@@ -30,7 +30,7 @@ import onnxscript.optimizer
 import onnxscript.version_converter
 import onnxslim
 
-from bnnrt.converters.cleanup import clean
+from bnnrt.converters.cleanup.clean import clean
 
 IMAGES = 4
 NEWER = 21

@@ -1,1 +1,1 @@
-"""ONNX model -> graph -> bundle: one pass a file."""
+"""ONNX model -> graph -> bundle: :mod:`bnnrt.converters.convert` calls the steps, one subject a file."""

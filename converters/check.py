@@ -7,18 +7,17 @@ another order.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 import onnx
 from onnx import defs
 
-from bnnrt.converters.onnx_node import STANDARD_DOMAINS
-from bnnrt.converters.proto import first_line, nodes, tensors
-from bnnrt.converters.qonnx import OPERATORS
+from bnnrt.converters.cleanup.qonnx import OPERATORS
+from bnnrt.converters.onnx_model.node import STANDARD_DOMAINS
+from bnnrt.converters.onnx_model.proto import first_line, nodes, tensors, versions
 from bnnrt.errors import ConversionError
 
-__all__ = ["check", "is_text", "normalise_domains", "versions"]
+__all__ = ["check", "is_text", "normalise_domains"]
 
 OLDEST_OPSET = 7
 """Before, Add and its like broadcast by other rules."""
@@ -45,18 +44,6 @@ def normalise_domains(proto: onnx.ModelProto) -> None:
             entry.domain = "" if entry.domain in STANDARD_DOMAINS else entry.domain
     for node in nodes(proto):
         node.domain = "" if node.domain in STANDARD_DOMAINS else node.domain
-
-
-def versions(imports: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str, int]:
-    """The version of each domain. Raises ConversionError if one is imported twice, in two versions."""
-    found: dict[str, int] = {}
-    for entry in imports:
-        if found.setdefault(entry.domain, entry.version) != entry.version:
-            pair = f"{found[entry.domain]} and {entry.version}"
-            raise ConversionError(
-                f"versions {pair} of the operators {entry.domain or 'of ONNX'} are imported", where, "keep one of them"
-            )
-    return found
 
 
 def check(proto: onnx.ModelProto, name: str) -> None:

@@ -12,19 +12,19 @@ import numpy as np
 import onnx_ir as ir
 
 from bnnrt.bundle import Bundle, PixelBinding, Port, Provenance
-from bnnrt.converters.binarize import Binarize
-from bnnrt.converters.bits import KeepBits
-from bnnrt.converters.cleanup import clean
+from bnnrt.converters.cleanup.clean import clean
 from bnnrt.converters.importer import Imported, import_graph
-from bnnrt.converters.latent import SignWeights, latent_weights
 from bnnrt.converters.load import Source, load
-from bnnrt.converters.padding import MergeZeroPads
+from bnnrt.converters.passes.binarize import Binarize
+from bnnrt.converters.passes.bits import KeepBits
+from bnnrt.converters.passes.latent import SignWeights, latent_weights
+from bnnrt.converters.passes.padding import MergeZeroPads
+from bnnrt.converters.passes.reachable import reachable_limits, reachable_zeros, ternary_layers
+from bnnrt.converters.passes.thresholds import FoldThresholds
 from bnnrt.converters.pixels import PixelInput, binarized_input, pixel_input, refuse_constant_planes
-from bnnrt.converters.reachable import reachable_limits, reachable_zeros, ternary_layers
 from bnnrt.converters.report import Report, make_report
-from bnnrt.converters.signs import recognise
+from bnnrt.converters.signs.recognise import recognise
 from bnnrt.converters.sizes import Shapes, fix_sizes
-from bnnrt.converters.thresholds import FoldThresholds
 from bnnrt.errors import ConversionError
 from bnnrt.graph import Graph, Pass, class_scores
 from bnnrt.ops import Domain

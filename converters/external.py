@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
-from bnnrt.converters.proto import first_line, tensors
+from bnnrt.converters.onnx_model.proto import first_line, tensors
 from bnnrt.errors import ConversionError
 
 __all__ = ["LARGEST_MODEL", "load_external"]

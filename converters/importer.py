@@ -8,14 +8,14 @@ from typing import Protocol
 
 import onnx_ir as ir
 
-from bnnrt.converters import layout
 from bnnrt.converters.draft import Draft
-from bnnrt.converters.layout import Value
-from bnnrt.converters.onnx_node import STANDARD_DOMAINS, OnnxNode, is_standard, qualified, static_shape
+from bnnrt.converters.handlers import layout
+from bnnrt.converters.handlers.layout import Value
+from bnnrt.converters.handlers.scope import Scope
+from bnnrt.converters.handlers.shape_values import computes_shape
+from bnnrt.converters.onnx_model.node import STANDARD_DOMAINS, OnnxNode, is_standard, qualified, static_shape
 from bnnrt.converters.operators import HANDLERS
 from bnnrt.converters.refusals import refuse
-from bnnrt.converters.scope import Scope
-from bnnrt.converters.shape_values import computes_shape
 from bnnrt.errors import ConversionError, GraphError, printable
 from bnnrt.graph import Graph
 from bnnrt.ops import Domain, Reshape, TensorType, ToFloat, ToInt64

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bnnrt.converters import arithmetic, elementwise, layers, pad, picking, pooling, qonnx, shaping, xnor
-from bnnrt.converters.scope import Handler
+from bnnrt.converters.cleanup import qonnx, xnor
+from bnnrt.converters.handlers import arithmetic, elementwise, layers, pad, picking, pooling, shaping
+from bnnrt.converters.handlers.scope import Handler
 from bnnrt.ops import ArithmeticKind, AveragePool, Extreme, LogSoftmax, MaxPool, Relu, Sigmoid, Softmax
 
 __all__ = ["HANDLERS"]

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from bnnrt.converters.chains import find_chain, signs
 from bnnrt.converters.draft import Draft
+from bnnrt.converters.handlers.layout import Value
 from bnnrt.converters.importer import input_shape, reads_channels_first
-from bnnrt.converters.layout import Value
-from bnnrt.converters.onnx_node import static_shape
+from bnnrt.converters.onnx_model.node import static_shape
+from bnnrt.converters.passes.chains import find_chain, signs
 from bnnrt.errors import ConversionError
 from bnnrt.graph import Graph
 from bnnrt.ops import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
-from bnnrt.converters.onnx_node import STANDARD_DOMAINS, OnnxNode
+from bnnrt.converters.onnx_model.node import STANDARD_DOMAINS, OnnxNode
 
 __all__ = ["refuse"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from bnnrt.converters.binarize import layers_on_bits, signed_weights
 from bnnrt.converters.draft import Array
+from bnnrt.converters.passes.binarize import layers_on_bits, signed_weights
 from bnnrt.errors import ConversionError
 from bnnrt.graph import Graph, Node
 from bnnrt.ops import (

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import onnx
 
-from bnnrt.converters.proto import inputs
+from bnnrt.converters.onnx_model.proto import inputs
 from bnnrt.errors import ConversionError, InputError
 
 __all__ = ["Shapes", "fix_sizes", "parse_shapes"]

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bnnrt import reference
-from bnnrt.converters.axes import along, broadcast, in_order, last, ordered, resized
 from bnnrt.converters.draft import Draft
-from bnnrt.converters.layout import Value, in_onnx_order, reshaped, transposed
+from bnnrt.converters.handlers.axes import along, broadcast, in_order, last, ordered, resized
+from bnnrt.converters.handlers.layout import Value, in_onnx_order, reshaped, transposed
 from bnnrt.ops import Arithmetic, ArithmeticKind, Domain, Gather, Relu, Reshape, TensorType
 
 

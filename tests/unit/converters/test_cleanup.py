@@ -3,7 +3,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from bnnrt.converters.cleanup import clean
+from bnnrt.converters.cleanup.clean import clean
 from bnnrt.errors import ConversionError
 
 from .models import Net, check, converted, kinds, signs

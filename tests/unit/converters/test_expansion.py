@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from bnnrt.converters.cleanup import clean
+from bnnrt.converters.cleanup.clean import clean
 from bnnrt.errors import ConversionError
 
 from .models import Net, check, computing, converted, signs

@@ -6,11 +6,11 @@ import pytest
 from onnx import helper
 
 from bnnrt import reference
-from bnnrt.converters.binarize import layers_on_bits, signed_weights
-from bnnrt.converters.bits import KeepBits
-from bnnrt.converters.cleanup import clean
+from bnnrt.converters.cleanup.clean import clean
 from bnnrt.converters.importer import import_graph
-from bnnrt.converters.signs import recognise
+from bnnrt.converters.passes.binarize import layers_on_bits, signed_weights
+from bnnrt.converters.passes.bits import KeepBits
+from bnnrt.converters.signs.recognise import recognise
 
 from .models import Net, check, computing, converted, expected, kinds, signs
 

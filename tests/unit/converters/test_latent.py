@@ -5,7 +5,7 @@ import pytest
 
 from bnnrt import reference
 from bnnrt.converters.convert import Options
-from bnnrt.converters.verify import Wanted, verify
+from bnnrt.converters.verify.run import Wanted, verify
 from bnnrt.errors import InputError
 from bnnrt.preprocess.schemes import InputBinarization, Scheme
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bnnrt.converters.binarize import signed_weights
+from bnnrt.converters.passes.binarize import signed_weights
 
 from .models import Net, check, computing, kinds, signs
 

@@ -3,9 +3,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bnnrt import reference
-from bnnrt.converters import layout
 from bnnrt.converters.draft import Draft
-from bnnrt.converters.layout import Value
+from bnnrt.converters.handlers import layout
+from bnnrt.converters.handlers.layout import Value
 from bnnrt.ops import Domain, Reshape, TensorType
 
 SHAPES = [(6, 4, 2), (2, 3, 8), (48,), (8, 6), (6, 8), (4, 12), (1, 48), (3, 1, 16), (16, 3, 1), (5, 1, 1), (1, 1, 1)]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from bnnrt import reference
 from bnnrt.converters.convert import convert
-from bnnrt.converters.verify import Wanted, verify
-from bnnrt.converters.verify_inputs import Case
+from bnnrt.converters.verify.inputs import Case
+from bnnrt.converters.verify.run import Wanted, verify
 
 from .models import FIXTURES, Net, norm, signs
 

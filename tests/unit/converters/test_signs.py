@@ -6,8 +6,8 @@ import pytest
 from onnx import numpy_helper
 
 from bnnrt import reference
-from bnnrt.converters.cleanup import clean
-from bnnrt.converters.signs import recognise
+from bnnrt.converters.cleanup.clean import clean
+from bnnrt.converters.signs.recognise import recognise
 from bnnrt.errors import ConversionError
 
 from .models import Net, check, converted, expected, kinds

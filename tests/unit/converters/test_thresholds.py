@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bnnrt.converters.chains import Chain, Operation
-from bnnrt.converters.thresholds import FoldThresholds, fold
+from bnnrt.converters.passes.chains import Chain, Operation
+from bnnrt.converters.passes.thresholds import FoldThresholds, fold
 from bnnrt.graph import Graph, Node
 from bnnrt.ops import Arithmetic, ArithmeticKind, Domain, MaxPool, Sign, SignOfZero, TensorType, ToFloat, Window
 

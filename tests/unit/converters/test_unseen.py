@@ -8,7 +8,7 @@ import pytest
 
 from bnnrt import reference
 from bnnrt.converters.convert import Options
-from bnnrt.converters.verify_bounds import bounds
+from bnnrt.converters.verify.bounds import bounds
 from bnnrt.errors import ConversionError
 from bnnrt.graph import Constant, Graph, Node
 from bnnrt.ops import Conv, Domain, TensorType, Window

@@ -12,10 +12,10 @@ from bnnrt import bundle as bundles
 from bnnrt import variants
 from bnnrt.backends import numpy_kernels
 from bnnrt.bundle import Bundle
-from bnnrt.converters import verify_backends
 from bnnrt.converters.convert import Options, convert
-from bnnrt.converters.verify import Wanted, verify
-from bnnrt.converters.verify_inputs import Case
+from bnnrt.converters.verify import backends
+from bnnrt.converters.verify.inputs import Case
+from bnnrt.converters.verify.run import Wanted, verify
 from bnnrt.errors import BackendError, InputError
 from bnnrt.graph import Constant, Graph
 from bnnrt.ops import BinaryConv, BinaryDense, Threshold
@@ -357,8 +357,8 @@ def test_a_device_that_cannot_run_it_is_named_unless_it_was_asked_for(tmp_path, 
             raise BackendError("too small", "numpy")
         return make_plan(graph, device, *rest)
 
-    make_plan = verify_backends.make_plan
-    monkeypatch.setattr(verify_backends, "make_plan", refuse)
+    make_plan = backends.make_plan
+    monkeypatch.setattr(backends, "make_plan", refuse)
     net = Net(8)
     model = net.model(net.matmul(net.sign("x"), signs(RNG, 8, 3)))
     result = verified(tmp_path, model, Wanted(runs=2))

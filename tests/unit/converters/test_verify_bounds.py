@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bnnrt import reference
-from bnnrt.converters.verify_bounds import bounds
+from bnnrt.converters.verify.bounds import bounds
 from bnnrt.graph import Constant, Graph, Node
 from bnnrt.ops import (
     Arithmetic,

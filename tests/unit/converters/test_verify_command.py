@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from bnnrt import bundle as bundles
 from bnnrt.bundle import Bundle
 from bnnrt.converters.convert import Options, convert
-from bnnrt.converters.verify_command import register
+from bnnrt.converters.verify.command import register
 from bnnrt.errors import BackendError, BundleError, ConversionError, ImageError, InputError
 from bnnrt.graph import Constant, Graph
 from bnnrt.ops import BinaryConv
@@ -249,7 +249,7 @@ def test_images_that_cannot_be_read_or_do_not_fit(bundle, tmp_path):
 
 def test_without_onnx_runtime(bundle, monkeypatch):
     for name in list(sys.modules):
-        if name.startswith("bnnrt.converters.verify") and name != "bnnrt.converters.verify_command":
+        if name.startswith("bnnrt.converters.verify.") and name != "bnnrt.converters.verify.command":
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(InputError, match=r"^ONNX Runtime is not installed: run `pip install bnnrt\[verify\]`$"):

@@ -1,0 +1,153 @@
+"""Clean-up that ONNX libraries do: inlining, constant folding, shape inference, order, dead code.
+
+Only steps that keep every float operation and its order are used: folding evaluates nodes whose inputs are constants,
+and no rewrite fuses or moves arithmetic (docs/adr/0003 says why these libraries).
+"""
+
+from __future__ import annotations
+
+import logging
+
+import onnx
+import onnx_ir as ir
+from onnx import defs
+from onnx_ir.passes import common
+from onnxscript import optimizer
+
+from bnnrt.converters.cleanup.dequantize import fold_dequantized
+from bnnrt.converters.cleanup.expansion import drop_expansions
+from bnnrt.converters.cleanup.masks import lower_masks
+from bnnrt.converters.cleanup.qonnx import lower_quantizers
+from bnnrt.converters.cleanup.xnor import lower_xnor
+from bnnrt.converters.onnx_model.node import STANDARD_DOMAINS, OnnxNode, is_standard, static_shape
+from bnnrt.converters.onnx_model.proto import nodes, versions
+from bnnrt.errors import ConversionError
+
+__all__ = ["clean"]
+
+# Folding may grow a constant (int8 weights to float32) up to this many elements.
+LARGEST_FOLDED = 1 << 28
+
+RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
+
+
+def clean(proto: onnx.ModelProto) -> ir.Model:
+    """A model whose constants are all initializers, in an order in which it can run, with shapes where known.
+
+    Raises ConversionError if the file's graph is inconsistent.
+    """
+    for function in proto.functions:
+        _adopt_version(function, versions(proto.opset_import, "model"))
+    # The libraries log what they skip (unknown domains, for one); the importer says what matters of it.
+    for name in ("onnx_ir", "onnxscript"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        model = ir.from_proto(proto)
+        _run(
+            model,
+            common.RemoveInitializersFromInputsPass(),
+            common.InlinePass(),
+            common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+            common.TopologicalSortPass(),
+        )
+        _check_inputs(model)
+        fold_dequantized(model)
+        lower_xnor(model)
+        lower_quantizers(model)
+        _fold(model)
+        while _fold_sizes(model):
+            pass
+        lower_masks(model)
+        _run(model, common.RemoveUnusedNodesPass())
+        drop_expansions(model)
+    except ConversionError:
+        raise
+    except Exception as e:  # the libraries raise whatever a malformed graph makes them stumble over
+        raise ConversionError(
+            f"the model's graph is inconsistent: {_innermost(e)}", fix="export the model again"
+        ) from None
+    return model
+
+
+def _adopt_version(function: onnx.FunctionProto, imports: dict[str, int]) -> None:
+    """Let a function, in place, use the model's version of the ONNX operators, which inlining asks for.
+
+    Raises ConversionError if one of its operators is not the same in both.
+    """
+    wanted = imports.get("", 0)
+    for entry in function.opset_import:
+        if entry.domain or entry.version == wanted:
+            continue
+        body = onnx.ModelProto(functions=[function])
+        for node in nodes(body):
+            known = [defs.has(node.op_type, version, "") for version in (entry.version, wanted)]
+            if node.domain or not any(known):
+                continue
+            since = [
+                defs.get_schema(node.op_type, version, "").since_version if has else 0
+                for version, has in zip((entry.version, wanted), known, strict=True)
+            ]
+            if since[0] != since[1]:
+                raise ConversionError(
+                    f"{node.op_type}: function {function.name} uses version {entry.version} of the ONNX operators and "
+                    f"the model version {wanted}, in which this one differs",
+                    f"node {node.name or ', '.join(node.output)}",
+                    "export both for one version",
+                )
+        entry.version = wanted
+
+
+def _check_inputs(model: ir.Model) -> None:
+    """Raises ConversionError for a node that lacks an input, as after inlining a function that was called without."""
+    version = model.opset_imports.get("", 0)
+    for node in model.graph:
+        if node.domain in STANDARD_DOMAINS and defs.has(node.op_type, version, ""):
+            needed = defs.get_schema(node.op_type, version, "").min_input
+            given = [*node.inputs[:needed], *[None] * (needed - len(node.inputs))]
+            if None in given:
+                raise OnnxNode(node, node.name or "").error(f"input {given.index(None)} is missing")
+
+
+def _run(model: ir.Model, *passes: ir.passes.InPlacePass) -> None:
+    for step in passes:
+        step(model)
+
+
+def _fold(model: ir.Model) -> None:
+    """Evaluate what depends on constants alone, and infer shapes."""
+    optimizer.fold_constants(
+        model,
+        onnx_shape_inference=True,
+        input_size_limit=LARGEST_FOLDED,
+        output_size_limit=LARGEST_FOLDED,
+        should_fold=_should_fold,
+    )
+    _run(
+        model,
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True),
+    )
+
+
+def _fold_sizes(model: ir.Model) -> bool:
+    """Fold again where a shape is computed that inference has found only after folding; whether there was any."""
+    waiting = _static_shapes(model)
+    if waiting:
+        _fold(model)
+    return _static_shapes(model) < waiting
+
+
+def _static_shapes(model: ir.Model) -> int:
+    shapes = [static_shape(node.inputs[0]) for node in model.graph if is_standard(node, "Shape")]
+    return sum(shape is not None and None not in shape for shape in shapes)
+
+
+def _should_fold(node: ir.Node) -> bool | None:
+    # Everything constant, DequantizeLinear and ConstantOfShape too, which the library would keep.
+    return None if node.op_type in RANDOM else True
+
+
+def _innermost(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error) or type(error).__name__

@@ -1,0 +1,1 @@
+"""Reading and writing what an ONNX model holds: nodes, constants and shapes."""

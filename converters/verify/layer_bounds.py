@@ -1,0 +1,131 @@
+"""How far apart ONNX Runtime's sums and ours can be, of a convolution or dense layer.
+
+Neither adds in an order that is known, so the bound is that of any order; it is 0 where no order rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from bnnrt.converters.draft import Array
+from bnnrt.converters.verify.rounding import LARGEST_EXACT, LARGEST_STORED, SLACK, TINY, lowest_bit, of_any_order
+from bnnrt.graph import Graph, Node
+from bnnrt.ops import Arithmetic, ArithmeticKind, Conv, Dense
+
+__all__ = ["Layer", "layer_error", "layers_of"]
+
+Bits = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A Conv or Dense with what belongs to the same ONNX operator: a factor, then a bias. ``output`` is its tensor."""
+
+    node: Node
+    inside: tuple[str, ...]
+    output: str
+    factor: float
+    bias: Array | None
+
+    @property
+    def parts(self) -> int:
+        return len(self.inside)
+
+
+def layers_of(graph: Graph, known: Collection[str]) -> dict[str, Layer]:
+    """Layers by each tensor that they write, the last one included."""
+    readers = graph.consumers()
+    found = {}
+    for node in graph.nodes:
+        if not isinstance(node.op, (Conv, Dense)):
+            continue
+        inside, factor, bias = [node.outputs[0]], 1.0, None
+        while inside[-1] not in known:
+            following = readers.get(inside[-1], [])
+            step = _constant_step(graph, following[0], inside[-1]) if len(following) == 1 else None
+            if step is None or inside[-1] in graph.outputs:
+                inside = inside[:1]
+                factor, bias = 1.0, None
+                break
+            kind, constant = step
+            if kind is ArithmeticKind.MUL and bias is None:
+                factor *= float(np.abs(constant.astype(np.float64)).max())
+            elif kind is ArithmeticKind.ADD and bias is None:
+                bias = constant.astype(np.float64)
+            else:
+                inside, factor, bias = inside[:1], 1.0, None
+                break
+            inside.append(following[0].outputs[0])
+        layer = Layer(node, tuple(inside), inside[-1], factor, bias)
+        found.update(dict.fromkeys(inside, layer))
+    return found
+
+
+def _constant_step(graph: Graph, node: Node, tensor: str) -> tuple[ArithmeticKind, Array] | None:
+    if not isinstance(node.op, Arithmetic) or node.inputs[0] != tensor or node.inputs[1] not in graph.constants:
+        return None
+    return node.op.kind, graph.constants[node.inputs[1]].data
+
+
+def layer_error(graph: Graph, layer: Layer, x: Array, error: Array) -> Array:
+    """The bound for every element of its output, where ``x``, what the layer reads, is known to ``error``."""
+    matrix = graph.constants[layer.node.inputs[1]].data.astype(np.float64)
+    value = np.abs(x.astype(np.float64))
+    terms = prod(matrix.shape[1:]) + layer.parts
+    size = _sums(layer.node.op, value + error, np.abs(matrix))
+    spread = _sums(layer.node.op, error, np.abs(matrix)) if error.any() else np.zeros(size.shape)
+    bias = np.zeros(1) if layer.bias is None else np.abs(layer.bias)
+    rounding = of_any_order(terms) * (layer.factor * size + bias) + 2 * terms * TINY
+    result = (layer.factor * spread + rounding) * SLACK
+    if layer.factor == 1.0:
+        result = np.where((spread == 0) & _is_exact(x, matrix, layer.bias, size + bias), 0.0, result)
+    return result
+
+
+def _is_exact(x: Array, weights: Array, bias: Array | None, size: Array) -> Bits:
+    """Whether every term of a sum is a multiple of one power of two, and the sum of their sizes at most 2**24 of it.
+
+    Then every partial sum is a float32 number, whatever the order. Weights of more than 12 bits do not count: they may
+    be rounded themselves.
+    """
+    rows = lowest_bit(weights.reshape(len(weights), -1))
+    stored = np.abs(weights.reshape(len(weights), -1)).max(axis=1) <= LARGEST_STORED * rows
+    images = lowest_bit(x.reshape(len(x), -1))
+    step = images[:, None] * rows[None, :]
+    if bias is not None:
+        step = np.minimum(step, lowest_bit(np.broadcast_to(bias, len(weights)).reshape(-1, 1)))
+    step = step.reshape(len(x), *[1] * (size.ndim - 2), len(weights))
+    exact: Bits = (size <= LARGEST_EXACT * step) & (step >= TINY) & (stored | (size == 0))
+    return exact
+
+
+def _sums(op: object, x: Array, weights: Array) -> Array:
+    """A layer in float64, whatever the order."""
+    if isinstance(op, Dense):
+        dense: Array = x @ weights.T
+        return dense
+    assert isinstance(op, Conv)
+    window, groups = op.window, op.groups
+    height, width = window.output_size(x.shape[1], x.shape[2])
+    top, left, bottom, right = window.pads
+    padded = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
+    outputs, inputs = len(weights) // groups, weights.shape[3]
+    total = np.zeros((len(x), height, width, len(weights)))
+    for row in range(window.kernel[0]):
+        for column in range(window.kernel[1]):
+            y, z = row * window.dilations[0], column * window.dilations[1]
+            seen = padded[
+                :,
+                y : y + (height - 1) * window.strides[0] + 1 : window.strides[0],
+                z : z + (width - 1) * window.strides[1] + 1 : window.strides[1],
+            ]
+            for group in range(groups):
+                part = slice(group * outputs, (group + 1) * outputs)
+                channels = seen[..., group * inputs : (group + 1) * inputs]
+                total[..., part] += np.tensordot(channels, weights[part, row, column], axes=(3, 1))
+    return total
