@@ -191,10 +191,11 @@ class Greatest(torch.autograd.Function):
 def pooled_conv(x, weight):
     """Convolution and 2x2 max pooling, as ``F.max_pool2d(F.conv2d(x, weight), 2)``, faster to train.
 
-    One convolution of stride 2 gives the four numbers that a pool compares as channels of their own.
+    One convolution of stride 2 gives the four numbers that a pool compares as channels of their own; it is one of
+    stride 1 over an image whose channels are the pixels of 2x2 squares.
     """
     shifted = [F.pad(weight, (right, 1 - right, down, 1 - down)) for down in (0, 1) for right in (0, 1)]
-    return Greatest.apply(F.conv2d(x, torch.cat(shifted), stride=2))
+    return Greatest.apply(F.conv2d(F.pixel_unshuffle(x, 2), F.pixel_unshuffle(torch.cat(shifted), 2)))
 
 
 class ConvLayer(nn.Module):
@@ -234,7 +235,7 @@ class DenseLayer(nn.Module):
 class Network(nn.Module):
     """A network of an architecture on one input scheme; ``binary=False`` is its twin in full precision, with ReLU."""
 
-    def __init__(self, architecture, scheme, start, classes, *, binary=True, estimator="clip"):
+    def __init__(self, architecture, scheme, start, classes, *, binary=True, estimator="clip", momentum=0.1):
         super().__init__()
         self.binary = binary
         self.estimator = ESTIMATORS[estimator]
@@ -244,13 +245,13 @@ class Network(nn.Module):
         self.convs, self.conv_norms = nn.ModuleList(), nn.ModuleList()
         for conv in architecture.convs:
             self.convs.append(ConvLayer(channels, conv, pad, binary))
-            self.conv_norms.append(nn.BatchNorm2d(conv.channels))
+            self.conv_norms.append(nn.BatchNorm2d(conv.channels, momentum=momentum))
             channels, pad = conv.channels, -1.0 if binary else 0.0
             side = (side - 1) // conv.stride + 1
             side //= conv.pool
         widths = (channels * side * side, *architecture.dense)
         self.denses = nn.ModuleList(DenseLayer(*pair, binary) for pair in zip(widths, architecture.dense, strict=False))
-        self.dense_norms = nn.ModuleList(nn.BatchNorm1d(width) for width in architecture.dense)
+        self.dense_norms = nn.ModuleList(nn.BatchNorm1d(width, momentum=momentum) for width in architecture.dense)
         self.last = DenseLayer(widths[-1], classes, binary)
         # 1/16 for 100 inputs: near the standard deviation of a sum of that many
         self.scale = 2.0 ** -((widths[-1] - 1).bit_length() // 2 + 1) if binary else 1.0

@@ -25,6 +25,7 @@ class Recipe:
     decay: float = 0.0  # decoupled weight decay, for networks in full precision
     average: float = 0.0  # of the weights over time, for networks in full precision; 0: none
     estimator: str = "polynomial"  # gradient of the sign: identity, clip, polynomial
+    momentum: float = 0.1  # of BatchNorm: the newest batch's share of the running mean and variance
     smoothing: float = 0.0  # of the labels
     thresholds: str = "joint"  # T is learned: joint (with the weights), never, alternating (the paper's two stages)
     teach: float = 0.0  # share of the loss that comes from the teachers
@@ -41,11 +42,13 @@ GEOMETRY = Augmentation(
 HARD = replace(STRONG, cutout=24, mixup=0.5)
 GAUSSIAN = Augmentation(blur=0.5)  # and flips, which are always there
 
-TAUGHT = Recipe(teach=0.9, augmentation=MILD)
-# Larger batches, changes that are too strong for the paper's network, and the usual estimator: it learns less.
-EARLIER = replace(TAUGHT, batch=128, rate=4e-3, estimator="clip", teachers=2, augmentation=STRONG)
-SHORT = replace(EARLIER, epochs=40)
-PAPER = Recipe(epochs=30, rate=1e-3, schedule="constant", estimator="identity", augmentation=GAUSSIAN)
+CUT = replace(STRONG, cutout=20)
+
+# BatchNorm's slow averages: a sign answers a small error of the mean with the wrong bit.
+TAUGHT = Recipe(teach=0.9, momentum=0.02, augmentation=CUT)
+LONG = Recipe(teach=0.9, augmentation=STRONG, epochs=300)
+SHORT = Recipe(teach=0.9, epochs=40, batch=128, rate=4e-3, estimator="clip", teachers=2, augmentation=STRONG)
+PAPER = Recipe(epochs=150, rate=1e-3, schedule="constant", estimator="identity", augmentation=GAUSSIAN)
 
 RECIPES = {
     "teacher": Recipe(
@@ -54,13 +57,16 @@ RECIPES = {
     ),
     # The twin in full precision, and what is shipped.
     "float": Recipe(
-        kind="float", input="none", epochs=65, rate=2e-3, decay=0.05, average=0.998, teach=0.9, augmentation=STRONG
+        kind="float", input="none", epochs=250, rate=2e-3, decay=0.05, average=0.998, teach=0.9, augmentation=CUT
     ),
-    "small": replace(TAUGHT, architecture=ARCHITECTURES["small"], epochs=130, augmentation=STRONG),
-    "threshold": replace(TAUGHT, epochs=195),
-    "lbp": replace(TAUGHT, input="lbp", epochs=165, augmentation=GEOMETRY),
-    "none": replace(EARLIER, input="none", epochs=90),
-    "threshold-gray": replace(EARLIER, input="threshold-gray", epochs=90),
+    "float-hard": Recipe(
+        kind="float", input="none", epochs=250, rate=2e-3, decay=0.05, average=0.998, teach=0.9, augmentation=HARD
+    ),
+    "small": replace(TAUGHT, architecture=ARCHITECTURES["small"], epochs=500),
+    "threshold": replace(TAUGHT, epochs=1800),
+    "lbp": replace(TAUGHT, input="lbp", epochs=1000, augmentation=replace(GEOMETRY, cutout=20)),
+    "none": replace(TAUGHT, input="none", epochs=650),
+    "threshold-gray": replace(TAUGHT, input="threshold-gray", epochs=500),
     # The paper's recipe.
     "paper-float": replace(PAPER, kind="float", input="none", optimizer="rmsprop"),
     "paper-none": replace(PAPER, input="none"),
@@ -69,7 +75,10 @@ RECIPES = {
     "paper-threshold-alternating": replace(PAPER, thresholds="alternating"),
     "paper-threshold-gray": replace(PAPER, input="threshold-gray"),
     "paper-lbp": replace(PAPER, input="lbp"),
-    # One choice changed at a time, in short runs.
+    # One choice changed at a time, in longer runs, and in short ones.
+    "long": LONG,
+    "long-mild": replace(LONG, augmentation=MILD),
+    "long-mixup": replace(LONG, augmentation=replace(STRONG, mixup=0.5)),
     "short": SHORT,
     "short-polynomial": replace(SHORT, estimator="polynomial"),
     "short-mild": replace(SHORT, augmentation=MILD, epochs=35),

@@ -58,6 +58,7 @@ def main():
     args = parser.parse_args()
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True  # exact on -1, +1 and their sums
     torch.backends.cudnn.benchmark = True
+    torch._dynamo.config.recompile_limit = 2 * len(RECIPES)  # beyond it, networks are not compiled
 
     data = {}
     for split in ("train", "validation"):

@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812
 from data import augment, mixed
 from network import THRESHOLD_WINDOW, Network, Teacher, Told
 
-ALTERNATE_EPOCHS = 10  # of weights, between two stages of T (the paper: 50)
+ALTERNATE_EPOCHS = 50  # of weights, between two stages of T (the paper's number)
 ALTERNATE_STEPS = 20  # of Adam on T in a stage
 EVALUATIONS = 40  # on the validation block, spread over a run
 
@@ -39,7 +39,7 @@ def build(recipe, classes, start):
         return Teacher(classes)
     return Network(
         recipe.architecture, recipe.input, start, classes,
-        binary=recipe.kind == "binary", estimator=recipe.estimator,
+        binary=recipe.kind == "binary", estimator=recipe.estimator, momentum=recipe.momentum,
     )  # fmt: skip
 
 
@@ -52,6 +52,10 @@ def predict(model, images, batch=512):
     model.dtype = dtype
     model.train()
     return logits
+
+
+def call(model, pixels):
+    return model(pixels)
 
 
 class Run:
@@ -90,6 +94,7 @@ class Run:
         self.best = [(-1.0, 0.0)] * len(seeds)
         self.states = [{} for _ in seeds]
         self.history = []
+        self.forward = torch.compile(call, dynamic=False) if self.cuda else call
         if self.cuda:
             self.stream = torch.cuda.Stream()
             self.streams = [torch.cuda.Stream() for _ in self.models]
@@ -99,8 +104,8 @@ class Run:
         rate = torch.tensor(0.0, device=self.device)
         if self.recipe.optimizer == "rmsprop":
             return torch.optim.RMSprop(self.parameters, rate, capturable=self.cuda, foreach=self.cuda)
-        decayed = [p for p in self.parameters if p.ndim >= 2]
-        others = [p for p in self.parameters if p.ndim < 2]
+        decayed = [p for p in self.parameters if p.ndim in (2, 4)]  # weights; not BatchNorm, not T
+        others = [p for p in self.parameters if p.ndim not in (2, 4)]
         groups = [{"params": decayed, "weight_decay": self.recipe.decay}, {"params": others, "weight_decay": 0.0}]
         return torch.optim.AdamW(groups, rate, capturable=self.cuda, fused=self.cuda)
 
@@ -113,7 +118,7 @@ class Run:
     def _backward(self, i, pixels, target, soft):
         """Gradients of one network."""
         recipe = self.recipe
-        logits = self.models[i](pixels)
+        logits = self.forward(self.models[i], pixels)
         loss = -(target * F.log_softmax(logits, 1)).sum(1).mean()
         if soft is not None:
             told = -(soft * F.log_softmax(logits / recipe.temperature, 1)).sum(1).mean()
