@@ -32,7 +32,7 @@ def curves(runs, path):
         accuracies = 100 * np.array([entry["validation accuracy"] for entry in history])
         (line,) = axes.plot(epochs, accuracies.mean(1), label=name, linewidth=1.2)
         axes.fill_between(epochs, accuracies.min(1), accuracies.max(1), color=line.get_color(), alpha=0.15, linewidth=0)
-    axes.set(xlabel="epoch", ylabel="validation accuracy, %", ylim=(55, 100))
+    axes.set(xlabel="epoch", xscale="log", ylabel="validation accuracy, %", ylim=(55, 100))
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right")
     figure.tight_layout()

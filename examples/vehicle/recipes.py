@@ -57,16 +57,16 @@ RECIPES = {
     ),
     # The twin in full precision, and what is shipped.
     "float": Recipe(
-        kind="float", input="none", epochs=250, rate=2e-3, decay=0.05, average=0.998, teach=0.9, augmentation=CUT
+        kind="float", input="none", epochs=266, rate=2e-3, decay=0.05, average=0.998, teach=0.9, augmentation=CUT
     ),
     "float-hard": Recipe(
-        kind="float", input="none", epochs=250, rate=2e-3, decay=0.05, average=0.998, teach=0.9, augmentation=HARD
+        kind="float", input="none", epochs=254, rate=2e-3, decay=0.05, average=0.998, teach=0.9, augmentation=HARD
     ),
-    "small": replace(TAUGHT, architecture=ARCHITECTURES["small"], epochs=500),
-    "threshold": replace(TAUGHT, epochs=1800),
-    "lbp": replace(TAUGHT, input="lbp", epochs=1000, augmentation=replace(GEOMETRY, cutout=20)),
-    "none": replace(TAUGHT, input="none", epochs=650),
-    "threshold-gray": replace(TAUGHT, input="threshold-gray", epochs=500),
+    "small": replace(TAUGHT, architecture=ARCHITECTURES["small"], epochs=487),
+    "threshold": replace(TAUGHT, epochs=1654),
+    "lbp": replace(TAUGHT, input="lbp", epochs=909, augmentation=replace(GEOMETRY, cutout=20)),
+    "none": replace(TAUGHT, input="none", epochs=601),
+    "threshold-gray": replace(TAUGHT, input="threshold-gray", epochs=481),
     # The paper's recipe.
     "paper-float": replace(PAPER, kind="float", input="none", optimizer="rmsprop"),
     "paper-none": replace(PAPER, input="none"),

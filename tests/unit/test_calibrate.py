@@ -408,12 +408,13 @@ def test_thresholds_that_are_off_are_found_again(run: Run, off: Path, vehicle: B
     assert said["bundle"] == str(tmp_path / "tuned.bnn")
     assert (said["missing"], said["failed"], said["seed"]) == ([], [], 0)
     assert (said["tuning"]["images"], said["held_out"]["images"]) == (84, 36)
-    # Most of what was lost on the images held out, and at least what the model had on those for tuning.
+    # What was lost is found again.
     whole = {"off": right(off), "tuned": right(tmp_path / "tuned.bnn")}
     for when, name in (("before", "off"), ("after", "tuned")):
         assert said["tuning"][when]["correct"] + said["held_out"][when]["correct"] == whole[name]
-    assert whole["off"] < 90
-    assert whole["tuned"] >= 105  # what the model has with the thresholds that it was trained with
+    trained = right(VEHICLE)
+    assert whole["off"] < trained - 10
+    assert whole["tuned"] >= trained
     assert said["held_out"]["after"]["correct"] > said["held_out"]["before"]["correct"]
     assert said["tuning"]["after"]["loss"] < said["tuning"]["before"]["loss"] / 2
     levels = tuple(plane["after"] for plane in said["thresholds"])
