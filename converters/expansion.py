@@ -1,14 +1,21 @@
-"""Constants that a model repeats at run time to the shape of the tensor beside them, as ``bias.expand_as(x)``."""
+"""Constants that a model repeats at run time to the shape of the tensor beside them, as ``bias.expand_as(x)``.
+
+And tensors that a larger constant beside them repeats, as thermometer codes do: ``x[:, :, None] >= thresholds``.
+"""
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from bnnrt.converters.onnx_node import constant_of, is_standard
+from bnnrt.converters.draft import Array
+from bnnrt.converters.onnx_node import constant_of, is_standard, static_shape
+from bnnrt.converters.onnx_writer import Replacement, add_constant
+from bnnrt.converters.steps import COMPARISONS
 from bnnrt.converters.uniform import same_shape
 
-__all__ = ["drop_expansions"]
+__all__ = ["drop_expansions", "expand_compared"]
 
 ELEMENTWISE = (
     *("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min"),
@@ -35,3 +42,31 @@ def drop_expansions(model: ir.Model) -> None:
             if any(same_shape(value, expanded) for value in others):
                 reader.replace_input_with(index, node.inputs[0])
     common.RemoveUnusedNodesPass()(model)
+
+
+def expand_compared(model: ir.Model) -> None:
+    """Repeat, in place, what a comparison with a larger constant broadcasts, along axes other than the batch.
+
+    The constant then keeps the shape of the tensor beside it, so that the comparison can be a step of that. ``model``
+    has to have its shapes inferred.
+    """
+    for node in list(model.graph):
+        if is_standard(node, *COMPARISONS):
+            for index, constant in enumerate(map(constant_of, node.inputs[::-1])):
+                value = node.inputs[index]
+                if value is not None and value.shape is not None and constant is not None:
+                    _expand(model.graph, node, index, value, constant)
+
+
+def _expand(graph: ir.Graph, node: ir.Node, index: int, value: ir.Value, constant: Array) -> None:
+    shape = static_shape(value) or ()
+    sizes = (1,) * (len(shape) - constant.ndim) + constant.shape
+    grows = [known == 1 and size > 1 for known, size in zip(shape, sizes, strict=False)]
+    if len(sizes) != len(shape) or not any(grows) or grows[0] or constant_of(value) is not None:
+        return
+    new = Replacement(graph, node, "comparison")
+    target = add_constant(graph, f"{node.outputs[0].name}/sizes", np.where(grows, sizes, 1).astype(np.int64))
+    expanded = new.add("Expand", value, target, part="expanded")
+    dims = [size if larger else dim for dim, size, larger in zip(value.shape or (), sizes, grows, strict=True)]
+    expanded.type, expanded.shape = value.type, ir.Shape(dims)
+    node.replace_input_with(index, expanded)
