@@ -17,7 +17,7 @@ from onnxscript import optimizer
 
 from bnnrt.converters.check import versions
 from bnnrt.converters.dequantize import fold_dequantized
-from bnnrt.converters.expansion import drop_expansions, expand_compared
+from bnnrt.converters.expansion import drop_expansions, expand_compared, pad_joined
 from bnnrt.converters.masks import lower_masks
 from bnnrt.converters.onnx_node import STANDARD_DOMAINS, OnnxNode, constant_of, is_standard, static_shape
 from bnnrt.converters.onnx_writer import add_constant, replace
@@ -66,6 +66,8 @@ def clean(proto: onnx.ModelProto) -> ir.Model:
         _run(model, common.RemoveUnusedNodesPass())
         drop_expansions(model)
         expand_compared(model)
+        pad_joined(model)
+        _run(model, common.RemoveUnusedNodesPass())
     except ConversionError:
         raise
     except Exception as e:  # the libraries raise whatever a malformed graph makes them stumble over

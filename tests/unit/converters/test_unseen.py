@@ -311,3 +311,48 @@ def test_weights_that_dropout_leaves_alone_are_weights():
     kept = net.op("Dropout", net.constant(signs(RNG, 40, 6)), net.constant(0.5), net.constant(False, np.bool_))
     bundle = check(net.model(net.op("MatMul", net.sign("x"), kept)), signs(RNG, 3, 40))
     assert "BinaryDense" in kinds(bundle.model)
+
+
+def zeros_like(net, x):
+    return net.op("ConstantOfShape", net.op("Shape", x))
+
+
+def expanded(net, x):
+    return net.op("Expand", net.constant(-2.5), net.op("Shape", x))
+
+
+def stored(net, x):
+    return net.constant(np.full((2, 4, 5, 5), 0.5))
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+@pytest.mark.parametrize("places", ["before", "behind", "around"])
+@pytest.mark.parametrize("fill", [zeros_like, expanded, stored])
+def test_a_tensor_joined_with_one_number_is_padded(fill, places, axis):
+    """A shortcut to more channels: cat([x, zeros_like(x)], 1)."""
+    net = Net(4, 5, 5, batch=2)
+    x = net.op("Relu", "x")
+    filled = fill(net, x)
+    operands = {"before": [filled, x], "behind": [x, net.op("Neg", x), filled], "around": [filled, x, filled, filled]}
+    y = net.op("Concat", *operands[places], axis=axis)
+    bundle = check(net.model(net.op("Mul", y, net.constant(3.0))), RNG.normal(size=(2, 4, 5, 5)).astype(np.float32))
+    assert "Pad" in kinds(bundle.model)
+
+
+def test_a_shortcut_to_more_channels_between_binary_layers():
+    net = Net(4, 6, 6, opset=13)
+    y = net.conv(net.sign("x"), signs(RNG, 8, 4, 3, 3), pads=[1] * 4, strides=[2, 2])
+    x = net.op("AveragePool", "x", kernel_shape=[2, 2], strides=[2, 2])
+    y = net.op("Add", y, net.op("Concat", x, zeros_like(net, x), axis=1))
+    model = net.model(net.conv(net.sign(y), signs(RNG, 3, 8, 3, 3)))
+    bundle = check(model, RNG.integers(-4, 5, (3, 4, 6, 6)).astype(np.float32))
+    assert kinds(bundle.model).count("BinaryConv") == 2
+
+
+def test_other_constants_cannot_be_joined():
+    net = Net(4, 5, 5, batch=2)
+    for other in (np.arange(200.0).reshape(2, 4, 5, 5), None):
+        joined = [other] if other is not None else [np.zeros((2, 1, 5, 5)), np.ones((2, 1, 5, 5))]
+        model = net.model(net.op("Concat", "x", *map(net.constant, joined), axis=1))
+        with pytest.raises(ConversionError, match="Concat: input 1 is a constant"):
+            converted(model)
