@@ -14,7 +14,7 @@ from bnnrt.converters.draft import Array
 from bnnrt.converters.onnx_node import constant_of, is_standard, static_shape
 from bnnrt.converters.onnx_writer import Replacement, add_constant, replace
 from bnnrt.converters.steps import COMPARISONS
-from bnnrt.converters.uniform import same_shape, uniform_beside
+from bnnrt.converters.uniform import is_shape_of, same_shape, uniform_beside
 
 __all__ = ["drop_expansions", "expand_compared", "pad_joined"]
 
@@ -40,7 +40,8 @@ def drop_expansions(model: ir.Model) -> None:
             else:
                 # Of PRelu, only the slopes are broadcast.
                 others = [reader.inputs[0]] if is_standard(reader, "PRelu") and index == 1 else []
-            if any(same_shape(value, expanded) for value in others):
+            sizes = node.inputs[1]
+            if any(value and (same_shape(value, expanded) or is_shape_of(sizes, value)) for value in others):
                 reader.replace_input_with(index, node.inputs[0])
     common.RemoveUnusedNodesPass()(model)
 

@@ -356,3 +356,22 @@ def test_other_constants_cannot_be_joined():
         model = net.model(net.op("Concat", "x", *map(net.constant, joined), axis=1))
         with pytest.raises(ConversionError, match="Concat: input 1 is a constant"):
             converted(model)
+
+
+@pytest.mark.parametrize("opset", [12, 17])
+def test_a_bias_expanded_to_a_shape_that_is_not_inferred(opset):
+    """RSign in older versions of the operators, for which a shape is not inferred from one that is computed."""
+    net = Net(4, 5, 5, opset=opset)
+    y = net.conv(net.sign("x"), signs(RNG, 6, 4, 3, 3))
+    bias = net.op("Expand", net.constant(RNG.integers(-3, 4, (1, 6, 1, 1)) + 0.5), net.op("Shape", y))
+    model = net.model(net.conv(net.op("Sign", net.op("Add", y, bias)), signs(RNG, 3, 6, 1, 1)))
+    bundle = check(model, RNG.normal(size=(2, 4, 5, 5)).astype(np.float32))
+    assert kinds(bundle.model).count("BinaryConv") == 2
+
+
+def test_a_sign_that_is_one_number_is_refused():
+    """ReLU, then larq's sign: +1 everywhere."""
+    net = Net(8)
+    y = net.op("Sign", net.op("Add", net.op("Sign", net.op("Relu", "x")), net.constant(0.1)))
+    with pytest.raises(ConversionError, match="Sign: a comparison or sign that does not become two numbers"):
+        converted(net.model(net.matmul(y, signs(RNG, 8, 3))))
