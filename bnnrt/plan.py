@@ -5,7 +5,7 @@ A plan is made for one device and one batch, and can be printed (``bnnrt inspect
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -75,8 +75,13 @@ class Plan:
         return sum(self.placements[n].nbytes if n in self.placements else self.constants[n].nbytes for n in names)
 
 
-def _chain(graph: Graph, readers: Mapping[str, list[Node]], first: Node, length: int) -> tuple[Node, ...] | None:
-    """``length`` nodes from ``first`` on, each the only reader of the one before, as its first operand, or None."""
+def _chain(
+    graph: Graph, readers: Mapping[str, list[Node]], known: Collection[str], first: Node, length: int
+) -> tuple[Node, ...] | None:
+    """``length`` nodes from ``first`` on, each the only reader of the one before, as its first operand, or None.
+
+    Their other operands are ``known``, computed before ``first``, or constants.
+    """
     chain = [first]
     while len(chain) < length:
         tensor = chain[-1].outputs[0]
@@ -84,14 +89,20 @@ def _chain(graph: Graph, readers: Mapping[str, list[Node]], first: Node, length:
         if len(following) != 1 or tensor in graph.outputs:
             return None
         first_operand, *others = following[0].inputs
-        if first_operand != tensor or tensor in others:
+        if first_operand != tensor or any(name not in known and name not in graph.constants for name in others):
             return None
         chain.append(following[0])
     return tuple(chain)
 
 
 def _choose(
-    graph: Graph, readers: Mapping[str, list[Node]], node: Node, batch: int, device: DeviceInfo, variants: str
+    graph: Graph,
+    readers: Mapping[str, list[Node]],
+    known: Collection[str],
+    node: Node,
+    batch: int,
+    device: DeviceInfo,
+    variants: str,
 ) -> tuple[Variant, Site, list[tuple[str, str]]]:
     passed_over: dict[str, str] = {}
     rows = candidates(type(node.op), device.language, variants)
@@ -99,7 +110,7 @@ def _choose(
     put_off = [v for v in rows if v.staged and not device.dedicated_local_memory and variants not in (v.name, "paper")]
     order = [*(v for v in rows if v not in put_off), *put_off]
     for index, variant in enumerate(order):
-        chain = _chain(graph, readers, node, len(variant.ops))
+        chain = _chain(graph, readers, known, node, len(variant.ops))
         if chain is None or any(type(n.op) is not op for n, op in zip(chain, variant.ops, strict=True)):
             # Where it has rows for other chains, what those say is worth more.
             passed_over.setdefault(variant.name, "the nodes after it do not match")
@@ -181,11 +192,11 @@ def _schedule(graph: Graph, device: DeviceInfo, batch: int, variants: str) -> li
     """A step for each node, or for each chain of nodes that a variant runs at once, in the graph's order."""
     readers = graph.consumers()
     scheduled: list[tuple[Step, Site, StepCode]] = []
-    done: set[str] = set()
+    done = set(graph.inputs)
     for node in graph.nodes:
         if node.outputs[0] in done:
             continue
-        variant, site, passed_over = _choose(graph, readers, node, batch, device, variants)
+        variant, site, passed_over = _choose(graph, readers, done, node, batch, device, variants)
         code = variant.build(site)
         done.update(n.outputs[0] for n in site.nodes)
         step = Step(site.nodes, variant.name, code.launches, tuple(passed_over), code.notes)

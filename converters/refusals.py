@@ -37,11 +37,11 @@ _BY_REASON: Mapping[tuple[str, str], tuple[str, ...]] = {
         *("Hardmax", "Tanh", "ReduceLogSum", "ReduceLogSumExp", "ThresholdedRelu"),
     ),
     (
-        "a comparison that does not become two numbers, such as -1 and +1, is not supported",
+        "a comparison or sign that does not become two numbers, such as -1 and +1, is not supported",
         "see docs/converter.md for the forms of sign that are known",
     ): (
         *("And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Where"),
-        *("Xor", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"),
+        *("Sign", "Xor", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"),
     ),
     ("the places or sizes that it works with depend on the data", "use Slice, Split or Gather with constants"): (
         *("Compress", "GatherElements", "GatherND", "NonMaxSuppression", "NonZero", "OneHot", "ScatterElements"),

@@ -11,16 +11,18 @@ import logging
 import onnx
 import onnx_ir as ir
 from onnx import defs
+from onnx.reference import ReferenceEvaluator
 from onnx_ir.passes import common
 from onnxscript import optimizer
 
 from bnnrt.converters.cleanup.dequantize import fold_dequantized
-from bnnrt.converters.cleanup.expansion import drop_expansions
+from bnnrt.converters.cleanup.expansion import drop_expansions, expand_compared, pad_joined
 from bnnrt.converters.cleanup.masks import lower_masks
 from bnnrt.converters.cleanup.qonnx import lower_quantizers
 from bnnrt.converters.cleanup.xnor import lower_xnor
-from bnnrt.converters.onnx_model.node import STANDARD_DOMAINS, OnnxNode, is_standard, static_shape
+from bnnrt.converters.onnx_model.node import STANDARD_DOMAINS, OnnxNode, constant_of, is_standard, static_shape
 from bnnrt.converters.onnx_model.proto import nodes, versions
+from bnnrt.converters.onnx_model.writer import add_constant, replace
 from bnnrt.errors import ConversionError
 
 __all__ = ["clean"]
@@ -55,11 +57,16 @@ def clean(proto: onnx.ModelProto) -> ir.Model:
         lower_xnor(model)
         lower_quantizers(model)
         _fold(model)
+        while _fold_several(model):
+            _fold(model)
         while _fold_sizes(model):
             pass
         lower_masks(model)
         _run(model, common.RemoveUnusedNodesPass())
         drop_expansions(model)
+        expand_compared(model)
+        pad_joined(model)
+        _run(model, common.RemoveUnusedNodesPass())
     except ConversionError:
         raise
     except Exception as e:  # the libraries raise whatever a malformed graph makes them stumble over
@@ -129,6 +136,33 @@ def _fold(model: ir.Model) -> None:
     )
 
 
+def _fold_several(model: ir.Model) -> bool:
+    """Evaluate nodes of constants that have several outputs, which the library leaves; whether there were any."""
+    found = [
+        node
+        for node in model.graph
+        if is_standard(node, "Split", "TopK") and all(v is None or constant_of(v) is not None for v in node.inputs)
+    ]
+    for node in found:
+        feeds = {value.name or "": constant_of(value) for value in node.inputs if value is not None}
+        results = _evaluator(model, node, list(feeds)).run(None, feeds)
+        for index, (output, array) in enumerate(zip(node.outputs, results, strict=True)):
+            replace(node, add_constant(model.graph, f"{output.name}/folded", array), index)
+        model.graph.remove(node, safe=True)
+    return bool(found)
+
+
+def _evaluator(model: ir.Model, node: ir.Node, inputs: list[str]) -> ReferenceEvaluator:
+    """Computes ``node`` alone."""
+    given, found = (
+        [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.UNDEFINED, None) for name in names]
+        for names in (inputs, [output.name or "" for output in node.outputs])
+    )
+    graph = onnx.helper.make_graph([ir.to_proto(node)], "several", given, found)
+    opset = onnx.helper.make_opsetid("", model.opset_imports[""])
+    return ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=[opset]))
+
+
 def _fold_sizes(model: ir.Model) -> bool:
     """Fold again where a shape is computed that inference has found only after folding; whether there was any."""
     waiting = _static_shapes(model)
@@ -142,9 +176,12 @@ def _static_shapes(model: ir.Model) -> int:
     return sum(shape is not None and None not in shape for shape in shapes)
 
 
-def _should_fold(node: ir.Node) -> bool | None:
-    # Everything constant, DequantizeLinear and ConstantOfShape too, which the library would keep.
-    return None if node.op_type in RANDOM else True
+def _should_fold(node: ir.Node) -> bool:
+    # Everything constant, DequantizeLinear and ConstantOfShape too, which the library would keep; nothing random.
+    if is_standard(node, "Dropout") and len(node.inputs) > 2 and node.inputs[2] is not None:
+        training = constant_of(node.inputs[2])
+        return training is not None and not training.any()
+    return node.op_type not in RANDOM
 
 
 def _innermost(error: BaseException) -> str:

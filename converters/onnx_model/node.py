@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -11,6 +11,7 @@ from bnnrt.converters.draft import Array
 from bnnrt.errors import ConversionError
 
 __all__ = [
+    "COMPARISONS",
     "LARGEST_FLOAT32",
     "STANDARD_DOMAINS",
     "OnnxNode",
@@ -22,6 +23,14 @@ __all__ = [
 ]
 
 STANDARD_DOMAINS = ("", "ai.onnx")
+
+COMPARISONS: Mapping[str, Callable[[Array, Array], Array]] = {
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "Equal": np.equal,
+}
 
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from bnnrt.converters.draft import Array
 from bnnrt.converters.onnx_model.node import constant_of, is_standard, static_shape
 
-__all__ = ["keeps_shape", "same_shape", "uniform_beside"]
+__all__ = ["is_shape_of", "keeps_shape", "same_shape", "uniform_beside"]
 
 
 def uniform_beside(value: ir.Value | None, other: ir.Value) -> Array | None:
@@ -30,10 +30,10 @@ def uniform_beside(value: ir.Value | None, other: ir.Value) -> Array | None:
         negated = uniform_beside(node.inputs[0], other)
         return None if negated is None else np.asarray(-negated)
     filled = same_shape(node.outputs[0], other)
-    if is_standard(node, "ConstantOfShape") and (filled or _is_shape_of(node.inputs[0], other)):
+    if is_standard(node, "ConstantOfShape") and (filled or is_shape_of(node.inputs[0], other)):
         fill = node.attributes.get("value")
         return np.zeros((), dtype=np.float32) if fill is None else fill.as_tensor().numpy().reshape(())
-    if is_standard(node, "Expand") and (filled or _is_shape_of(node.inputs[1], other)):
+    if is_standard(node, "Expand") and (filled or is_shape_of(node.inputs[1], other)):
         return uniform_beside(node.inputs[0], other)
     return None
 
@@ -48,7 +48,7 @@ def keeps_shape(constant: Array, value: ir.Value) -> bool:
     return all(c in (1, d) for c, d in zip(constant.shape[::-1], shape[::-1], strict=False))
 
 
-def _is_shape_of(sizes: ir.Value | None, value: ir.Value) -> bool:
+def is_shape_of(sizes: ir.Value | None, value: ir.Value) -> bool:
     """Whether ``sizes`` is the shape of ``value``, or of a tensor of the same shape."""
     node = None if sizes is None else sizes.producer()
     if node is None or not is_standard(node, "Shape") or node.attributes:

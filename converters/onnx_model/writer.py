@@ -20,12 +20,12 @@ def add_constant(graph: ir.Graph, name: str, array: Array) -> ir.Value:
     return value
 
 
-def replace(node: ir.Node, result: ir.Value) -> None:
-    """Let whatever reads the one output of ``node`` read ``result``, which takes over its name.
+def replace(node: ir.Node, result: ir.Value, output: int = 0) -> None:
+    """Let whatever reads an output of ``node`` read ``result``, which takes over its name.
 
-    The name matters where it is an output of the graph. Nothing reads ``node`` any more; it stays in the graph.
+    The name matters where it is an output of the graph. Nothing reads this output any more; the node stays.
     """
-    old = node.outputs[0]
+    old = node.outputs[output]
     ir.convenience.replace_all_uses_with(old, result, replace_graph_outputs=True)
     result.name, old.name = old.name, f"{old.name}/replaced"
 

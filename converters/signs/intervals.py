@@ -16,7 +16,7 @@ import onnx_ir as ir
 from bnnrt.converters.draft import Array
 from bnnrt.converters.onnx_model.node import clip_limits, constant_of, is_standard
 
-__all__ = ["LARGEST_SIGMOID", "Intervals", "applied", "cancelled", "is_elementwise"]
+__all__ = ["LARGEST_SIGMOID", "Intervals", "applied", "cancelled", "cancelled_alone", "is_elementwise"]
 
 Bits = npt.NDArray[np.bool_]
 
@@ -106,6 +106,13 @@ def cancelled(kept: Intervals, other: Intervals, added: Intervals) -> Intervals:
     zero = (kept.low == 0) & np.isfinite(other.low) & np.isfinite(other.high)
     shown = (kept.low == kept.high) & (inside | zero)
     return Intervals(np.where(shown, kept.low, added.low), np.where(shown, kept.high, added.high), added.nan)
+
+
+def cancelled_alone(x: Intervals) -> Intervals:
+    """``x - x``: 0, and NaN where x is not finite."""
+    zero = np.where(_holds_finite(x), np.float32(0), np.float32(np.nan))
+    nan: Bits = x.nan | np.isinf(x.low) | np.isinf(x.high)
+    return Intervals(zero, zero, nan)
 
 
 def _corners(function: Callable[[Array, Array], Array], a: Intervals, b: Intervals) -> Intervals:

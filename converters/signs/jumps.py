@@ -14,12 +14,19 @@ import numpy as np
 import onnx_ir as ir
 
 from bnnrt.converters.draft import Array
-from bnnrt.converters.onnx_model.node import constant_of, is_standard
+from bnnrt.converters.onnx_model.node import COMPARISONS, constant_of, is_standard
 from bnnrt.converters.onnx_model.uniform import keeps_shape, uniform_beside
 from bnnrt.converters.onnx_model.writer import add_constant
 from bnnrt.converters.signs.float_order import number_at, position_of
-from bnnrt.converters.signs.intervals import LARGEST_SIGMOID, Intervals, applied, cancelled, is_elementwise
-from bnnrt.converters.signs.steps import COMPARISONS, LARGEST_DETACHED, Step, unclipped
+from bnnrt.converters.signs.intervals import (
+    LARGEST_SIGMOID,
+    Intervals,
+    applied,
+    cancelled,
+    cancelled_alone,
+    is_elementwise,
+)
+from bnnrt.converters.signs.steps import LARGEST_DETACHED, Step, unclipped
 
 __all__ = ["Jumps"]
 
@@ -118,6 +125,8 @@ class _Function:
             result = applied(node, operands)
             if result is None:
                 return None
+            if is_standard(node, "Sub") and _same(node.inputs[0], node.inputs[1]):
+                result = cancelled_alone(operands[0])
             pair = _detached(node)
             if pair is not None and all(value in known for value in pair):
                 result = cancelled(known[pair[0]], known[pair[1]], result)

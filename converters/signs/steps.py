@@ -13,18 +13,11 @@ import numpy as np
 import onnx_ir as ir
 
 from bnnrt.converters.draft import Array
-from bnnrt.converters.onnx_model.node import clip_limits, constant_of, is_standard
+from bnnrt.converters.onnx_model.node import COMPARISONS, clip_limits, constant_of, is_standard
 from bnnrt.converters.onnx_model.uniform import keeps_shape, uniform_beside
 
-__all__ = ["COMPARISONS", "LARGEST_DETACHED", "Step", "step_of", "unclipped"]
+__all__ = ["LARGEST_DETACHED", "Step", "step_of", "unclipped"]
 
-COMPARISONS: Mapping[str, Callable[[Array, Array], Array]] = {
-    "Greater": np.greater,
-    "GreaterOrEqual": np.greater_equal,
-    "Less": np.less,
-    "LessOrEqual": np.less_equal,
-    "Equal": np.equal,
-}
 ARITHMETIC: Mapping[str, Callable[[Array, Array], Array]] = {
     "Add": np.add,
     "Sub": np.subtract,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ from bnnrt.graph import Graph
 __all__ = ["Wanted", "verify"]
 
 BATCH = 8
+LARGEST_BATCH = 1 << 27
+"""Numbers in all tensors of a batch, of which each needs up to some thirty bytes."""
 
 Feeds = Mapping[str, Array]
 Progress = Callable[[Iterable[Any], int], Iterable[Any]]
@@ -113,7 +116,7 @@ def verify(
     result = Verification(
         bundle_path, str(model_path), wanted.seed, _source(bundle, source, traces), OnnxResult(version())
     )
-    size = _fixed_batch(proto) or BATCH
+    size = _fixed_batch(proto) or _free_batch(bundle.model)
     kinds = []
     for name, graph, first in _graphs(bundle):
         cases = _cases(graph, name, wanted)
@@ -197,6 +200,12 @@ def _fixed_batch(proto: onnx.ModelProto) -> int | None:
     """The batch that ONNX Runtime takes; a bundle takes any."""
     dims = [value.type.tensor_type.shape.dim for value in inputs(proto)]
     return next((d[0].dim_value for d in dims if d and d[0].HasField("dim_value")), None)
+
+
+def _free_batch(graph: Graph) -> int:
+    """How many images at a time, so that a large network fits memory too."""
+    numbers = sum(prod(known.with_batch(1)) for known in graph.types.values())
+    return max(1, min(BATCH, LARGEST_BATCH // max(1, numbers)))
 
 
 def _cases(graph: Graph, name: str, wanted: Wanted) -> list[Case]:

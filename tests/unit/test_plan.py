@@ -274,6 +274,23 @@ def test_a_tensor_that_its_only_reader_reads_twice_is_not_fused_away(device: Dev
     follow(plan)
 
 
+@pytest.mark.parametrize("device", ANY_DEVICE, ids=lambda device: f"{device.backend}-{device.kind.value}")
+def test_a_sum_with_what_is_computed_later_is_not_fused_away(device: DeviceInfo) -> None:
+    """The sum of two layers: it cannot run in the place of the first."""
+    nodes = (
+        Node("first", ops.BinaryDense(), ("x", "w"), ("a",)),
+        Node("first float", ops.ToFloat(), ("a",), ("b",)),
+        Node("second", ops.BinaryDense(), ("x", "w"), ("c",)),
+        Node("second float", ops.ToFloat(), ("c",), ("d",)),
+        Node("sum", ops.Arithmetic(ops.ArithmeticKind.ADD), ("b", "d"), ("y",)),
+    )
+    constants = {"w": Constant.bits(np.ones((9, 40)))}
+    plan = make_plan(Graph({"x": TensorType((None, 40), Domain.BIT)}, nodes, ("y",), constants), device, 2)
+    ran = [name for step in names(plan) for name in step]
+    assert ran == [node.name for node in nodes]
+    follow(plan)
+
+
 def test_only_a_threshold_is_fused() -> None:
     x = TensorType((None, 8, 8, 40), Domain.BIT)
     nodes = (

@@ -15,10 +15,10 @@ from bnnrt.bundle import Bundle
 from bnnrt.converters.convert import Options, convert
 from bnnrt.converters.verify import backends
 from bnnrt.converters.verify.inputs import Case
-from bnnrt.converters.verify.run import Wanted, verify
+from bnnrt.converters.verify.run import Wanted, _free_batch, verify
 from bnnrt.errors import BackendError, InputError
-from bnnrt.graph import Constant, Graph
-from bnnrt.ops import BinaryConv, BinaryDense, Threshold
+from bnnrt.graph import Constant, Graph, Node
+from bnnrt.ops import Arithmetic, ArithmeticKind, BinaryConv, BinaryDense, Domain, Relu, TensorType, Threshold
 from bnnrt.preprocess.schemes import InputBinarization, Scheme
 from bnnrt.variants import host
 
@@ -441,3 +441,17 @@ def test_the_wrong_model_and_backends_that_are_not_there(tmp_path):
         verify(bundle, "m.bnn", saved(tmp_path, wide.model(y)), NUMPY)
     with pytest.raises(BackendError, match="unknown backend vulkan"):
         verify(bundle, "m.bnn", saved(tmp_path, net.model(y)), Wanted(("vulkan",)))
+
+
+@pytest.mark.parametrize(("rows", "batch"), [(8, 8), (1024, 5), (4096, 1), (16384, 1)])
+def test_a_large_network_is_verified_a_few_images_at_a_time(rows, batch):
+    nodes = (
+        Node("relu", Relu(), ("x",), ("a",)),
+        *(
+            Node(f"add {i}", Arithmetic(ArithmeticKind.ADD), (a, a), (b,))
+            for i, (a, b) in enumerate(("ab", "bc", "cd"))
+        ),
+        Node("last", Relu(), ("d",), ("y",)),
+    )
+    graph = Graph({"x": TensorType((None, rows, 512, 8), Domain.FLOAT32)}, nodes, ("y",))
+    assert _free_batch(graph) == batch
