@@ -1,0 +1,252 @@
+/* Binary convolution on 1-bit tensor cores (native on compute capability 8.0 to 9.0), with thresholds of pixels before it
+ * and thresholds, pooling and packing after it. A block computes one output word (32 channels) of a tile of the image;
+ * its part of x, halo included, is loaded once into shared memory.
+ *
+ * A warp multiplies 16 pixels with 8 channels, 256 bits at a time: mma.m16n8k256 adds popcount(a and w) to 16 x 8 sums.
+ * Its 16 pixels make 2 x 8 results: lane 4 r + t has column r of both rows, and of the products the channels 8 t to
+ * 8 t + 7 (the host orders the weights so), which become a byte of the output word. From "and" to differing bits:
+ *     differing = |a| + |w| - 2 |a and w|.
+ * |w| is part of `limits`; |a| is one more product, with ones. Where a window has at most 4 words, COMPLEMENT 1 takes
+ * [a, ~a] and [w, ~w] instead: one product counts the bits that agree.
+ *
+ * The defines of window.h; PIXEL_WORDS words a pixel of x, PIXEL_STRIDE in shared memory; INNER words a window, CHUNKS
+ * times 8 with those of weight 0; OUTPUTS, OUT_WORDS. POOL_H x POOL_W pixels make one result (1 x 1 without pooling)
+ * over RESULT_HEIGHT x RESULT_WIDTH; a block has TILE_H x TILE_W results, multiples of 2 x 8, and WARPS warps, and
+ * HALO_H x HALO_W pixels of x lie under a tile. A warp has SPAN times 2 x 8 results at once, MEMBERS pixels of each.
+ * PIXELS 1: x is uchar [H][W][PIXEL_CHANNELS], and bit c of CHANNELS is (x[c mod PIXEL_CHANNELS] >= levels[c]) != flips;
+ * otherwise x is packed. BLOCK_H x BLOCK_W taps of few CHANNELS make one word, without gaps (1 x 1: a tap has its words).
+ * PAD_MASK: bits of a word outside the image. COLUMN_CLASSES: border classes along a row; classes [OUT_HEIGHT] and
+ * [OUT_WIDTH] number them, and `limits` has for each class and channel what the taps outside the image contribute.
+ * BITS 1: a result is ((differing <= limit) != falling), pooled by OR, or by AND where `minimum`, 32 to a word;
+ * BITS 0: results are the accumulators, int32. IN_REGISTERS: weights stay there.
+ * `taps` [CHUNKS * 8]: where a word of a window lies from its corner. Weights are [OUT_WORDS][CHUNKS][2][32 lanes] of
+ * uint4, limits [classes][OUT_WORDS * 32]. Launched over blocks [tiles, OUT_WORDS, batch].
+ */
+#define LANES 32
+#define THREADS (WARPS * LANES)
+#define POOLED (POOL_H * POOL_W)
+#define ACROSS (TILE_W / 8)
+#define TILES_ACROSS ((RESULT_WIDTH + TILE_W - 1) / TILE_W)
+#define HALO (HALO_H * HALO_W)
+/* From a result to the one in the next row. */
+#define BELOW (POOL_H * STRIDE_H * HALO_W * PIXEL_STRIDE)
+
+#if PIXELS
+#define SOURCE uchar
+#else
+#define SOURCE uint
+#endif
+
+#ifndef MULTIPLY
+#define MULTIPLY(d, a, b0, b1)                                                                                         \
+    asm volatile("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc {%0, %1, %2, %3}, {%4, %5, %6, %7}, "      \
+                 "{%8, %9}, {%0, %1, %2, %3};"                                                                         \
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])                                                      \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+#endif
+
+KERNEL conv_tensor(const SOURCE *RESTRICT x, const int *RESTRICT levels, const uint *RESTRICT flips,
+                   const int *RESTRICT taps, const uint4 *RESTRICT weights, const int *RESTRICT classes,
+                   const int4 *RESTRICT limits, const uint *RESTRICT falling, const uint *RESTRICT minimum,
+                   RESULT *RESTRICT out)
+{
+    /* The last blocks of taps reach past the halo: those bits meet weights of 0. */
+    LOCAL_ARRAY(uint, halo, HALO *PIXEL_STRIDE + (BLOCK_H - 1) * DILATION_H * HALO_W + (BLOCK_W - 1) * DILATION_W);
+#if BLOCK_H * BLOCK_W > 1
+    LOCAL_ARRAY(uint, blocks, HALO);
+    const uint *const seen = blocks;
+#else
+    const uint *const seen = halo;
+#endif
+    const int lane = LOCAL_ID(0), warp = LOCAL_ID(1), item = warp * LANES + lane;
+    const int column = lane >> 2, quarter = lane & 3;
+    const int word = GROUP_ID(1), image = GROUP_ID(2);
+    const int first_y = GROUP_ID(0) / TILES_ACROSS * TILE_H, first_x = GROUP_ID(0) % TILES_ACROSS * TILE_W;
+    const int top = first_y * POOL_H * STRIDE_H - PAD_TOP, left = first_x * POOL_W * STRIDE_W - PAD_LEFT;
+
+    const uint4 *const w = weights + word * (CHUNKS * 2 * LANES) + lane;
+#if IN_REGISTERS
+    uint4 kept[CHUNKS][2];
+    int places[CHUNKS][2];
+#pragma unroll
+    for (int chunk = 0; chunk < CHUNKS; ++chunk)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            kept[chunk][half] = w[(chunk * 2 + half) * LANES];
+            places[chunk][half] = taps[chunk * 8 + half * 4 + quarter];
+        }
+#endif
+#if COLUMN_CLASSES == 0
+    const int4 lower = limits[word * 8 + quarter * 2], upper = limits[word * 8 + quarter * 2 + 1];
+    const int bias[8] = {lower.x, lower.y, lower.z, lower.w, upper.x, upper.y, upper.z, upper.w};
+#endif
+#if BITS
+    /* For both rows: what turns signs, set where a test fails, into bits to be pooled by OR; and what turns them back. */
+    const uint least = (minimum[word] >> 8 * quarter & 0xffu) * 0x101u;
+    const uint turned = ~((falling[word] >> 8 * quarter & 0xffu) * 0x101u ^ least);
+#endif
+
+    for (int i = item; i < HALO * PIXEL_WORDS; i += THREADS) {
+        const int y = top + i / (HALO_W * PIXEL_WORDS), at = left + i / PIXEL_WORDS % HALO_W;
+        const int inside = y >= 0 && y < HEIGHT && at >= 0 && at < WIDTH;
+        uint bits = i % PIXEL_WORDS == PIXEL_WORDS - 1 ? PAD_MASK_LAST : PAD_MASK;
+        if (inside) {
+            const int pixel = (image * HEIGHT + y) * WIDTH + at;
+#if PIXELS
+            bits = flips[0];
+            for (int c = 0; c < CHANNELS; ++c)
+                bits ^= (uint)((int)x[pixel * PIXEL_CHANNELS + c % PIXEL_CHANNELS] >= levels[c]) << c;
+#else
+            bits = x[pixel * PIXEL_WORDS + i % PIXEL_WORDS];
+#endif
+        }
+        halo[i / PIXEL_WORDS * PIXEL_STRIDE + i % PIXEL_WORDS] = bits;
+    }
+    BARRIER();
+
+#if BLOCK_H * BLOCK_W > 1
+    for (int i = item; i < HALO; i += THREADS) {
+        uint packed = 0;
+#pragma unroll
+        for (int tap = 0; tap < BLOCK_H * BLOCK_W; ++tap)
+            packed |= halo[i + tap / BLOCK_W * DILATION_H * HALO_W + tap % BLOCK_W * DILATION_W] << tap * CHANNELS;
+        blocks[i] = packed;
+    }
+    BARRIER();
+#endif
+
+    for (int first = warp * SPAN; first < TILE_H / 2 * ACROSS; first += WARPS * SPAN) {
+        const uint *corners[SPAN];
+        uint any[SPAN];
+#pragma unroll
+        for (int s = 0; s < SPAN; ++s) {
+            const int y = (first + s) / ACROSS * 2, at = (first + s) % ACROSS * 8 + column;
+            corners[s] = seen + (y * POOL_H * STRIDE_H * HALO_W + at * POOL_W * STRIDE_W) * PIXEL_STRIDE;
+            any[s] = 0;
+        }
+        for (int member = 0; member < POOLED; member += MEMBERS) {
+            int sums[SPAN * MEMBERS][4][4], ones[SPAN * MEMBERS][4];
+#pragma unroll
+            for (int m = 0; m < SPAN * MEMBERS; ++m)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    ones[m][i] = 0;
+#pragma unroll
+                    for (int n = 0; n < 4; ++n)
+#if COMPLEMENT && BITS && COLUMN_CLASSES == 0
+                        sums[m][n][i] = bias[2 * n + i % 2];
+#else
+                        sums[m][n][i] = 0;
+#endif
+                }
+#if IN_REGISTERS
+#pragma unroll
+#endif
+            for (int chunk = 0; chunk < CHUNKS; ++chunk) {
+#if IN_REGISTERS
+                const uint4 b0 = kept[chunk][0], b1 = kept[chunk][1];
+                const int near = places[chunk][0], far = places[chunk][1];
+#else
+                const uint4 b0 = w[chunk * 2 * LANES], b1 = w[(chunk * 2 + 1) * LANES];
+                const int near = taps[chunk * 8 + quarter], far = taps[chunk * 8 + 4 + quarter];
+#endif
+#pragma unroll
+                for (int m = 0; m < SPAN * MEMBERS; ++m) {
+                    const int q = member + m % MEMBERS;
+                    const uint *const at =
+                        corners[m / MEMBERS] + (q / POOL_W * STRIDE_H * HALO_W + q % POOL_W * STRIDE_W) * PIXEL_STRIDE;
+                    uint a[4];
+                    a[0] = at[near];
+                    a[1] = at[near + BELOW];
+#if COMPLEMENT
+                    a[2] = ~a[0];
+                    a[3] = ~a[1];
+#else
+                    a[2] = chunk * 8 + 4 < INNER ? at[far] : 0u;
+                    a[3] = chunk * 8 + 4 < INNER ? at[far + BELOW] : 0u;
+#endif
+                    MULTIPLY(sums[m][0], a, b0.x, b0.y);
+                    MULTIPLY(sums[m][1], a, b0.z, b0.w);
+                    MULTIPLY(sums[m][2], a, b1.x, b1.y);
+                    MULTIPLY(sums[m][3], a, b1.z, b1.w);
+#if !COMPLEMENT
+                    const uint one = chunk * 8 + quarter < INNER ? 0xffffffffu : 0u;
+                    const uint other = chunk * 8 + 4 + quarter < INNER ? 0xffffffffu : 0u;
+                    MULTIPLY(ones[m], a, one, other);
+#endif
+                }
+            }
+
+#pragma unroll
+            for (int m = 0; m < SPAN * MEMBERS; ++m) {
+                const int group = first + m / MEMBERS, q = member + m % MEMBERS;
+                uint failed = 0;
+#pragma unroll
+                for (int row = 1; row >= 0; --row) {
+                    const int y = first_y + group / ACROSS * 2 + row, at = first_x + group % ACROSS * 8 + column;
+                    const int inside = y < RESULT_HEIGHT && at < RESULT_WIDTH;
+#if COLUMN_CLASSES > 0
+                    /* Results past the last one are computed from what lies there, and dropped. */
+                    const int pixel_y = inside ? y * POOL_H + q / POOL_W : 0;
+                    const int pixel_x = inside ? at * POOL_W + q % POOL_W : 0;
+                    const int border = classes[pixel_y] * COLUMN_CLASSES + classes[OUT_HEIGHT + pixel_x];
+                    const int4 *const own = limits + (border * OUT_WORDS + word) * 8 + quarter * 2;
+                    const int4 lower = own[0], upper = own[1];
+                    const int bias[8] = {lower.x, lower.y, lower.z, lower.w, upper.x, upper.y, upper.z, upper.w};
+#endif
+#if BITS
+#pragma unroll
+                    for (int i = 7; i >= 0; --i) {
+                        int margin = sums[m][i / 2][2 * row + i % 2];
+#if !COMPLEMENT
+                        margin = 2 * margin + (bias[i] - ones[m][2 * row]);
+#elif COLUMN_CLASSES > 0
+                        margin += bias[i];
+#endif
+                        failed = __funnelshift_l(margin, failed, 1); /* the sign becomes the lowest bit */
+                    }
+#else
+                    if (inside) {
+                        const int channel = word * LANES + quarter * 8;
+                        int *const to = out + ((image * RESULT_HEIGHT + y) * RESULT_WIDTH + at) * OUTPUTS + channel;
+                        int results[8];
+#pragma unroll
+                        for (int i = 0; i < 8; ++i)
+#if COMPLEMENT
+                            results[i] = bias[i] + 2 * sums[m][i / 2][2 * row + i % 2];
+#else
+                            results[i] = bias[i] + 4 * sums[m][i / 2][2 * row + i % 2] - 2 * ones[m][2 * row];
+#endif
+#if OUTPUTS % 4 == 0
+#pragma unroll
+                        for (int i = 0; i < 8; i += 4)
+                            if (channel + i < OUTPUTS)
+                                *(int4 *)(to + i) =
+                                    make_int4(results[i], results[i + 1], results[i + 2], results[i + 3]);
+#else
+#pragma unroll
+                        for (int i = 0; i < 8; ++i)
+                            if (channel + i < OUTPUTS)
+                                to[i] = results[i];
+#endif
+                    }
+#endif
+                }
+#if BITS
+                any[m / MEMBERS] |= failed ^ turned;
+#endif
+            }
+        }
+#if BITS
+#pragma unroll
+        for (int s = 0; s < SPAN; ++s)
+#pragma unroll
+            for (int row = 0; row < 2; ++row) {
+                const int y = first_y + (first + s) / ACROSS * 2 + row, at = first_x + (first + s) % ACROSS * 8 + column;
+                const int place = ((image * RESULT_HEIGHT + y) * RESULT_WIDTH + at) * OUT_WORDS + word;
+                if (y < RESULT_HEIGHT && at < RESULT_WIDTH)
+                    ((uchar *)out)[place * 4 + quarter] = (uchar)((any[s] ^ least) >> 8 * row);
+            }
+#endif
+    }
+}
