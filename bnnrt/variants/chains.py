@@ -1,7 +1,7 @@
 """Chains around a binary convolution that one kernel runs: pixels to bits, convolution, thresholds, pooling.
 
-What the kernels of tiles.py and tensor_cores.py have in common: which chains there are, and the constants and defines that
-both of them take.
+What the kernels of tiles.py and tensor_cores.py have in common: which chains there are, and the constants and defines
+that both of them take.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Variants for GPUs with 1-bit tensor cores: a binary convolution, with what surrounds it, as products of bit matrices."""
+"""Variants for GPUs with 1-bit tensor cores: a binary convolution, with what surrounds it, as a product of matrices."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ _LANES = packing.WORD_BITS
 _ROWS, _COLUMNS = 2, 8
 _CHUNK = 8
 # Results of a block; it has a product's at least.
-_TILE_HEIGHTS = (2, 4, 8, 16)
-_TILE_WIDTHS = (8, 16, 24, 32)
+_TILE_HEIGHTS = (2, 4, 8, 12, 16, 24)
+_TILE_WIDTHS = (8, 16, 24, 32, 48)
+_LEAST_WARPS = 4
 _MOST_WARPS = 8
 _BLOCKS_A_MULTIPROCESSOR = 2
 # Weights of a window of so many chunks stay in registers, beside the sums of so many groups of 16 pixels at once.
@@ -173,7 +174,8 @@ def _make_tile(site: Site, height: int, width: int) -> _Tile:
     groups = height // _ROWS * (width // _COLUMNS)
     # Warps before several groups at once: a tile is small where there are few blocks.
     span = _largest_divisor(groups, min(at_once // members, max(1, groups // _MOST_WARPS))) if members == 1 else 1
-    warps = _largest_divisor(groups // span, _MOST_WARPS)
+    # Where there are few groups, all warps load what one of them computes with.
+    warps = max(_largest_divisor(groups // span, _MOST_WARPS), _LEAST_WARPS)
     words = halo_height * halo_width * stride
     if block.taps > 1:
         words += halo_height * halo_width
@@ -245,8 +247,8 @@ def _window_words(bits: Array, tile: _Tile) -> Array:
 def _fragments(words: Array) -> Array:
     """uint32 [O, chunks * 8] as each lane holds it for the products: [output words, chunks, 2, lanes, 4].
 
-    Lane 4 r + t holds words t and 4 + t of a chunk, of column r of four products. Column 2 t + j of product n is channel
-    8 t + 2 n + j, so that a lane's sums, of columns 2 t and 2 t + 1, are those of 8 neighbouring channels.
+    Lane 4 r + t holds words t and 4 + t of a chunk, of column r of four products. Column 2 t + j of product n is
+    channel 8 t + 2 n + j, so that a lane's sums, of columns 2 t and 2 t + 1, are those of 8 neighbouring channels.
     """
     out_words = packing.words_for(len(words))
     padded = np.zeros((out_words * _LANES, words.shape[1]), dtype=np.uint32)
@@ -257,7 +259,7 @@ def _fragments(words: Array) -> Array:
 
 
 def _places(site: Site, tile: _Tile) -> Array:
-    """int32 [chunks * 8]: where the words of a window lie in shared memory, from its corner; words of weight 0: there."""
+    """int32 [chunks * 8]: where the words of a window lie in shared memory, from its corner; there, past the last."""
     window = conv_op(site).window
     stride = 1 if tile.block.taps > 1 else tile.pixel_stride
     found = np.zeros(tile.chunks * _CHUNK, dtype=np.int32)
@@ -266,33 +268,53 @@ def _places(site: Site, tile: _Tile) -> Array:
     return found
 
 
+def _even_margins(bits: Array, limits: Array) -> tuple[Array, Array, Array]:
+    """A test that differs from ``differing <= limits`` in sign only, such that limits - |w| is even.
+
+    Negated weights differ where the others agree. The kernel can then halve: it starts its sums with (limits - |w|) / 2.
+
+    Args:
+        bits: weights, bool [O, ...]. limits: int [O].
+
+    Returns:
+        Weights, limits, and which channels are negated.
+    """
+    length = bits[0].size
+    odd = (limits - bits.reshape(len(bits), -1).sum(axis=1)) % 2 == 1
+    return bits ^ odd.reshape(-1, *[1] * (bits.ndim - 1)), np.where(odd, length - limits - 1, limits), odd
+
+
 def _conv_tensor(site: Site) -> StepCode:
     weights, limits, taps = (f"{site.output}:{part}" for part in ("weights", "limits", "taps"))
     chain, tile = conv_chain(site, weights), _tile(site)
     assert tile is not None  # _fits
-    length = prod(chain.bits.shape[1:])
-    words = np.zeros((len(chain.bits), tile.chunks * _CHUNK), dtype=np.uint32)
-    words[:, : tile.inner] = _window_words(chain.bits, tile)
-    # differing = known - 2 and + ones, or known - and where the complement is multiplied too
-    if tile.complement:
-        words[:, _CHUNK // 2 : _CHUNK // 2 + tile.inner] = _window_words(~chain.bits, tile)
-        known = np.full(len(words), length, dtype=np.int64)
-    else:
-        known = chain.bits.sum(axis=(1, 2, 3), dtype=np.int64)
+    bits, falling, constants = chain.bits, chain.falling, chain.constants
+    length = prod(bits.shape[1:])
+    ones = bits.sum(axis=(1, 2, 3), dtype=np.int64)
+    # differing = known - 2 and + |a|, or known - and where the complement is multiplied too
+    known = np.full_like(ones, length) if tile.complement else ones
     if chain.limits is None:
-        bias = lane_row(chain.bases - 2 * known, 0)
+        bias = chain.bases - 2 * known
+    elif tile.complement or len(chain.bases) > 1:
+        bias = np.minimum(chain.limits, length) - known
     else:
-        bias = lane_row(np.minimum(chain.limits, length) - known, -1)
-    source = KernelSource.of("cu/conv_tensor.cu", **chain.defines, **tile.defines)
-    constants = {
-        **chain.constants,
+        bits, most, negated = _even_margins(bits, np.minimum(chain.limits[0], length))
+        bias = (most - bits.sum(axis=(1, 2, 3), dtype=np.int64))[None] // 2
+        constants[f"{site.output}:falling"] = packing.pack(site.constant(falling).unpacked() ^ negated)
+        falling = f"{site.output}:falling"
+    words = np.zeros((len(bits), tile.chunks * _CHUNK), dtype=np.uint32)
+    words[:, : tile.inner] = _window_words(bits, tile)
+    if tile.complement:
+        words[:, _CHUNK // 2 : _CHUNK // 2 + tile.inner] = _window_words(~bits, tile)
+    constants |= {
         weights: _fragments(words),
-        limits: bias,
+        limits: lane_row(bias, 0 if chain.limits is None else -1),
         taps: _places(site, tile),
     }
+    source = KernelSource.of("cu/conv_tensor.cu", **chain.defines, **tile.defines)
     args = (
         *(site.node.inputs[0], chain.levels, chain.flips, taps, weights, chain.classes, limits),
-        *(chain.falling, chain.minimum, site.output),
+        *(falling, chain.minimum, site.output),
     )
     launch = LaunchSpec(
         "conv_tensor", source, args, _grid(site, tile), (_LANES, tile.warps, 1), local_bytes=tile.local_bytes

@@ -6,8 +6,8 @@
  * Its 16 pixels make 2 x 8 results: lane 4 r + t has column r of both rows, and of the products the channels 8 t to
  * 8 t + 7 (the host orders the weights so), which become a byte of the output word. From "and" to differing bits:
  *     differing = |a| + |w| - 2 |a and w|.
- * |w| is part of `limits`; |a| is one more product, with ones. Where a window has at most 4 words, COMPLEMENT 1 takes
- * [a, ~a] and [w, ~w] instead: one product counts the bits that agree.
+ * |a| is one more product, with ones. Where a window has at most 4 words, COMPLEMENT 1 takes [a, ~a] and [w, ~w] instead:
+ * one product counts the bits that agree. `limits` has what is known beforehand, so that a test is the sign of a sum.
  *
  * The defines of window.h; PIXEL_WORDS words a pixel of x, PIXEL_STRIDE in shared memory; INNER words a window, CHUNKS
  * times 8 with those of weight 0; OUTPUTS, OUT_WORDS. POOL_H x POOL_W pixels make one result (1 x 1 without pooling)
@@ -17,8 +17,10 @@
  * otherwise x is packed. BLOCK_H x BLOCK_W taps of few CHANNELS make one word, without gaps (1 x 1: a tap has its words).
  * PAD_MASK: bits of a word outside the image. COLUMN_CLASSES: border classes along a row; classes [OUT_HEIGHT] and
  * [OUT_WIDTH] number them, and `limits` has for each class and channel what the taps outside the image contribute.
- * BITS 1: a result is ((differing <= limit) != falling), pooled by OR, or by AND where `minimum`, 32 to a word;
- * BITS 0: results are the accumulators, int32. IN_REGISTERS: weights stay there.
+ * BITS 1: a result is (the test != falling), pooled by OR, or by AND where `minimum`, 32 to a word; a test is
+ *     COMPLEMENT 1: and + limit >= 0,
+ *     otherwise 2 (and + limit) - |a| >= 0, or with border classes 2 and + limit - |a| >= 0.
+ * BITS 0: results are the accumulators, int32: limit + 2 and, or limit + 4 and - 2 |a|. IN_REGISTERS: weights stay there.
  * `taps` [CHUNKS * 8]: where a word of a window lies from its corner. Weights are [OUT_WORDS][CHUNKS][2][32 lanes] of
  * uint4, limits [classes][OUT_WORDS * 32]. Launched over blocks [tiles, OUT_WORDS, batch].
  */
@@ -43,7 +45,51 @@
                  "{%8, %9}, {%0, %1, %2, %3};"                                                                         \
                  : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])                                                      \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+/* The same where all words but the first four of a chunk are 0. */
+#define MULTIPLY_HALF(d, a, b0)                                                                                        \
+    asm volatile("mma.sync.aligned.m16n8k128.row.col.s32.b1.b1.s32.and.popc {%0, %1, %2, %3}, {%4, %5}, {%6}, "        \
+                 "{%0, %1, %2, %3};"                                                                                   \
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])                                                      \
+                 : "r"(a[0]), "r"(a[1]), "r"(b0))
 #endif
+#define AT_ONCE (SPAN * MEMBERS)
+
+/* Adds what 8 words of the windows give, or `half` of them: 16 pixels of each corner and member from `member` on. The words
+ * lie at near and far; those of b0 and b1 are the weights, and `one` and `other` the ones that they meet.
+ */
+DEVICE void multiply(int sums[AT_ONCE][4][4], int ones[AT_ONCE][4], const uint *const corners[SPAN], int member, int near,
+                     int far, uint4 b0, uint4 b1, uint one, uint other, int half)
+{
+#pragma unroll
+    for (int m = 0; m < AT_ONCE; ++m) {
+        const int q = member + m % MEMBERS;
+        const uint *const at =
+            corners[m / MEMBERS] + (q / POOL_W * STRIDE_H * HALO_W + q % POOL_W * STRIDE_W) * PIXEL_STRIDE;
+        uint a[4];
+        a[0] = at[near];
+        a[1] = at[near + BELOW];
+        if (half) {
+            MULTIPLY_HALF(ones[m], a, one);
+            MULTIPLY_HALF(sums[m][0], a, b0.x);
+            MULTIPLY_HALF(sums[m][1], a, b0.z);
+            MULTIPLY_HALF(sums[m][2], a, b1.x);
+            MULTIPLY_HALF(sums[m][3], a, b1.z);
+        } else {
+#if COMPLEMENT
+            a[2] = ~a[0];
+            a[3] = ~a[1];
+#else
+            a[2] = at[far];
+            a[3] = at[far + BELOW];
+            MULTIPLY(ones[m], a, one, other);
+#endif
+            MULTIPLY(sums[m][0], a, b0.x, b0.y);
+            MULTIPLY(sums[m][1], a, b0.z, b0.w);
+            MULTIPLY(sums[m][2], a, b1.x, b1.y);
+            MULTIPLY(sums[m][3], a, b1.z, b1.w);
+        }
+    }
+}
 
 KERNEL conv_tensor(const SOURCE *RESTRICT x, const int *RESTRICT levels, const uint *RESTRICT flips,
                    const int *RESTRICT taps, const uint4 *RESTRICT weights, const int *RESTRICT classes,
@@ -89,18 +135,18 @@ KERNEL conv_tensor(const SOURCE *RESTRICT x, const int *RESTRICT levels, const u
     for (int i = item; i < HALO * PIXEL_WORDS; i += THREADS) {
         const int y = top + i / (HALO_W * PIXEL_WORDS), at = left + i / PIXEL_WORDS % HALO_W;
         const int inside = y >= 0 && y < HEIGHT && at >= 0 && at < WIDTH;
-        uint bits = i % PIXEL_WORDS == PIXEL_WORDS - 1 ? PAD_MASK_LAST : PAD_MASK;
-        if (inside) {
-            const int pixel = (image * HEIGHT + y) * WIDTH + at;
+        const uint outside = i % PIXEL_WORDS == PIXEL_WORDS - 1 ? PAD_MASK_LAST : PAD_MASK;
+        /* Read in any case: loads behind a branch would wait for one another. */
+        const int pixel = inside ? (image * HEIGHT + y) * WIDTH + at : 0;
 #if PIXELS
-            bits = flips[0];
-            for (int c = 0; c < CHANNELS; ++c)
-                bits ^= (uint)((int)x[pixel * PIXEL_CHANNELS + c % PIXEL_CHANNELS] >= levels[c]) << c;
+        uint bits = flips[0];
+#pragma unroll
+        for (int c = 0; c < CHANNELS; ++c)
+            bits ^= (uint)((int)x[pixel * PIXEL_CHANNELS + c % PIXEL_CHANNELS] >= levels[c]) << c;
 #else
-            bits = x[pixel * PIXEL_WORDS + i % PIXEL_WORDS];
+        const uint bits = x[pixel * PIXEL_WORDS + i % PIXEL_WORDS];
 #endif
-        }
-        halo[i / PIXEL_WORDS * PIXEL_STRIDE + i % PIXEL_WORDS] = bits;
+        halo[i / PIXEL_WORDS * PIXEL_STRIDE + i % PIXEL_WORDS] = inside ? bits : outside;
     }
     BARRIER();
 
@@ -125,60 +171,39 @@ KERNEL conv_tensor(const SOURCE *RESTRICT x, const int *RESTRICT levels, const u
             any[s] = 0;
         }
         for (int member = 0; member < POOLED; member += MEMBERS) {
-            int sums[SPAN * MEMBERS][4][4], ones[SPAN * MEMBERS][4];
+            int sums[AT_ONCE][4][4], ones[AT_ONCE][4];
 #pragma unroll
-            for (int m = 0; m < SPAN * MEMBERS; ++m)
+            for (int m = 0; m < AT_ONCE; ++m)
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
                     ones[m][i] = 0;
 #pragma unroll
                     for (int n = 0; n < 4; ++n)
-#if COMPLEMENT && BITS && COLUMN_CLASSES == 0
+#if BITS && COLUMN_CLASSES == 0
                         sums[m][n][i] = bias[2 * n + i % 2];
 #else
                         sums[m][n][i] = 0;
 #endif
                 }
 #if IN_REGISTERS
+#define WEIGHTS(chunk, half) kept[chunk][half]
+#define PLACE(chunk, half) places[chunk][half]
 #pragma unroll
-#endif
-            for (int chunk = 0; chunk < CHUNKS; ++chunk) {
-#if IN_REGISTERS
-                const uint4 b0 = kept[chunk][0], b1 = kept[chunk][1];
-                const int near = places[chunk][0], far = places[chunk][1];
 #else
-                const uint4 b0 = w[chunk * 2 * LANES], b1 = w[(chunk * 2 + 1) * LANES];
-                const int near = taps[chunk * 8 + quarter], far = taps[chunk * 8 + 4 + quarter];
+#define WEIGHTS(chunk, half) w[((chunk) * 2 + half) * LANES]
+#define PLACE(chunk, half) taps[(chunk) * 8 + half * 4 + quarter]
+#pragma unroll (AT_ONCE < 4 ? 4 / AT_ONCE : 1)
 #endif
-#pragma unroll
-                for (int m = 0; m < SPAN * MEMBERS; ++m) {
-                    const int q = member + m % MEMBERS;
-                    const uint *const at =
-                        corners[m / MEMBERS] + (q / POOL_W * STRIDE_H * HALO_W + q % POOL_W * STRIDE_W) * PIXEL_STRIDE;
-                    uint a[4];
-                    a[0] = at[near];
-                    a[1] = at[near + BELOW];
-#if COMPLEMENT
-                    a[2] = ~a[0];
-                    a[3] = ~a[1];
-#else
-                    a[2] = chunk * 8 + 4 < INNER ? at[far] : 0u;
-                    a[3] = chunk * 8 + 4 < INNER ? at[far + BELOW] : 0u;
-#endif
-                    MULTIPLY(sums[m][0], a, b0.x, b0.y);
-                    MULTIPLY(sums[m][1], a, b0.z, b0.w);
-                    MULTIPLY(sums[m][2], a, b1.x, b1.y);
-                    MULTIPLY(sums[m][3], a, b1.z, b1.w);
-#if !COMPLEMENT
-                    const uint one = chunk * 8 + quarter < INNER ? 0xffffffffu : 0u;
-                    const uint other = chunk * 8 + 4 + quarter < INNER ? 0xffffffffu : 0u;
-                    MULTIPLY(ones[m], a, one, other);
-#endif
-                }
-            }
+            for (int chunk = 0; chunk < CHUNKS - 1; ++chunk)
+                multiply(sums, ones, corners, member, PLACE(chunk, 0), PLACE(chunk, 1), WEIGHTS(chunk, 0),
+                         WEIGHTS(chunk, 1), 0xffffffffu, 0xffffffffu, 0);
+            const int left_over = INNER - (CHUNKS - 1) * 8;
+            multiply(sums, ones, corners, member, PLACE(CHUNKS - 1, 0), PLACE(CHUNKS - 1, 1), WEIGHTS(CHUNKS - 1, 0),
+                     WEIGHTS(CHUNKS - 1, 1), quarter < left_over ? 0xffffffffu : 0u,
+                     4 + quarter < left_over ? 0xffffffffu : 0u, !COMPLEMENT && left_over <= 4);
 
 #pragma unroll
-            for (int m = 0; m < SPAN * MEMBERS; ++m) {
+            for (int m = 0; m < AT_ONCE; ++m) {
                 const int group = first + m / MEMBERS, q = member + m % MEMBERS;
                 uint failed = 0;
 #pragma unroll
@@ -198,8 +223,10 @@ KERNEL conv_tensor(const SOURCE *RESTRICT x, const int *RESTRICT levels, const u
 #pragma unroll
                     for (int i = 7; i >= 0; --i) {
                         int margin = sums[m][i / 2][2 * row + i % 2];
-#if !COMPLEMENT
+#if !COMPLEMENT && COLUMN_CLASSES > 0
                         margin = 2 * margin + (bias[i] - ones[m][2 * row]);
+#elif !COMPLEMENT
+                        margin = 2 * margin - ones[m][2 * row];
 #elif COLUMN_CLASSES > 0
                         margin += bias[i];
 #endif

@@ -84,9 +84,9 @@ template <class Use> static void exchange(std::initializer_list<unsigned> own, U
 
 /* mma.m16n8k256 of "and" and population count, by the fragments' layout: lane 4 r + t has rows r and r + 8 of a, column r
  * of b, bits 32 t and 128 + 32 t on, and columns 2 t and 2 t + 1 of the sums. */
-static void multiply(int *sums, const unsigned *a, unsigned b0, unsigned b1)
+static void multiply(int *sums, std::initializer_list<unsigned> fragments)
 {
-    exchange({a[0], a[1], a[2], a[3], b0, b1}, [&](const unsigned(&lanes)[LANES][6]) {
+    exchange(fragments, [&](const unsigned(&lanes)[LANES][6]) {
         const int group = current % LANES / 4, t = current % 4;
         for (int i = 0; i < 4; ++i)
             for (int k = 0; k < 4; ++k) {
@@ -164,4 +164,5 @@ static inline unsigned __ballot_sync(unsigned, bool predicate)
     });
     return votes;
 }
-#define MULTIPLY(sums, a, b0, b1) host::multiply(sums, a, b0, b1)
+#define MULTIPLY(sums, a, b0, b1) host::multiply(sums, {a[0], a[1], a[2], a[3], b0, b1})
+#define MULTIPLY_HALF(sums, a, b0) host::multiply(sums, {a[0], a[1], 0, 0, b0, 0})

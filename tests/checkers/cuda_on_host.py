@@ -1,8 +1,8 @@
 """A backend that compiles CUDA sources with g++ and runs them on the host, thread by thread: exact, and slow.
 
 It shows that a kernel computes the right thing as far as C++ goes: indices, layouts of fragments, barriers that all
-threads reach. It says nothing of races between barriers, since a thread runs until it waits, or of what NVIDIA's compiler
-and hardware make of the same text; the tests of tests/backends do, on a machine with a GPU.
+threads reach. It says nothing of races between barriers, since a thread runs until it waits, or of what NVIDIA's
+compiler and hardware make of the same text; the tests of tests/backends do, on a machine with a GPU.
 """
 
 from __future__ import annotations
