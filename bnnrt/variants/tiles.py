@@ -144,8 +144,8 @@ def _conv_tile(site: Site) -> StepCode:
     bits = chain.bits
     rows = packing.pack(bits.reshape(len(bits), -1) if _is_patch(site) else bits).reshape(len(bits), -1)
     constants = {
-        **chain.constants,
         weights: _by_lane(rows),
+        **chain.constants,
         limits: lane_row(chain.bases, 0) if chain.limits is None else lane_row(chain.limits, -1),
     }
     source = KernelSource.of(

@@ -163,12 +163,13 @@ KERNEL conv_tensor(const SOURCE *RESTRICT x, const int *RESTRICT levels, const u
 
     for (int first = warp * SPAN; first < TILE_H / 2 * ACROSS; first += WARPS * SPAN) {
         const uint *corners[SPAN];
-        uint any[SPAN];
+#if BITS
+        uint any[SPAN] = {};
+#endif
 #pragma unroll
         for (int s = 0; s < SPAN; ++s) {
             const int y = (first + s) / ACROSS * 2, at = (first + s) % ACROSS * 8 + column;
             corners[s] = seen + (y * POOL_H * STRIDE_H * HALO_W + at * POOL_W * STRIDE_W) * PIXEL_STRIDE;
-            any[s] = 0;
         }
         for (int member = 0; member < POOLED; member += MEMBERS) {
             int sums[AT_ONCE][4][4], ones[AT_ONCE][4];
@@ -204,14 +205,19 @@ KERNEL conv_tensor(const SOURCE *RESTRICT x, const int *RESTRICT levels, const u
 
 #pragma unroll
             for (int m = 0; m < AT_ONCE; ++m) {
-                const int group = first + m / MEMBERS, q = member + m % MEMBERS;
+#if BITS
                 uint failed = 0;
+#endif
 #pragma unroll
                 for (int row = 1; row >= 0; --row) {
+#if COLUMN_CLASSES > 0 || !BITS
+                    const int group = first + m / MEMBERS;
                     const int y = first_y + group / ACROSS * 2 + row, at = first_x + group % ACROSS * 8 + column;
                     const int inside = y < RESULT_HEIGHT && at < RESULT_WIDTH;
+#endif
 #if COLUMN_CLASSES > 0
                     /* Results past the last one are computed from what lies there, and dropped. */
+                    const int q = member + m % MEMBERS;
                     const int pixel_y = inside ? y * POOL_H + q / POOL_W : 0;
                     const int pixel_x = inside ? at * POOL_W + q % POOL_W : 0;
                     const int border = classes[pixel_y] * COLUMN_CLASSES + classes[OUT_HEIGHT + pixel_x];
