@@ -34,9 +34,9 @@ _CHUNK = 8
 # Results of a block; it has a product's at least.
 _TILE_HEIGHTS = (2, 4, 8, 12, 16, 24)
 _TILE_WIDTHS = (8, 16, 24, 32, 48)
-_LEAST_WARPS = 4
-_MOST_WARPS = 8
-_BLOCKS_A_MULTIPROCESSOR = 2
+# More of them would need more registers than several blocks have.
+_WARPS = 4
+_BLOCKS_A_MULTIPROCESSOR = 4
 # Weights of a window of so many chunks stay in registers, beside the sums of so many groups of 16 pixels at once.
 _KEPT_CHUNKS = 4
 _AT_ONCE_KEPT = 2
@@ -46,7 +46,7 @@ _LEAST_OPERATIONS = 0
 
 # Estimates, in instructions of a warp: what a tile costs in all (see _cost).
 _COST_OF_CHUNK = 9
-_COST_OF_SUMS = 56
+_COST_OF_SUMS = 40
 _COST_OF_HALO = 25
 _COST_OF_PIXELS = 40
 _COST_OF_TAP = 2
@@ -54,7 +54,7 @@ _COST_OF_WARP = 60
 
 
 @dataclass(frozen=True)
-class _Block:
+class _Taps:
     """Taps that share a word, and how the words of a window follow one another."""
 
     height: int
@@ -69,14 +69,14 @@ class _Block:
         return self.height * self.width
 
 
-def _blocks(window: Window, channels: int) -> _Block:
+def _fewest_words(window: Window, channels: int) -> _Taps:
     """The fewest words a window. Blocks reach past it only where a product has room for the complement of all words:
     the product with ones counts whole words."""
 
-    def made(height: int, width: int) -> _Block:
+    def made(height: int, width: int) -> _Taps:
         words = packing.words_for(channels)
         rows, columns = range(0, window.kernel[0], height), range(0, window.kernel[1], width)
-        return _Block(height, width, words, tuple((y, x, w) for y in rows for x in columns for w in range(words)))
+        return _Taps(height, width, words, tuple((y, x, w) for y in rows for x in columns for w in range(words)))
 
     choices = [made(1, 1)]
     if channels <= FEW_CHANNELS:
@@ -112,7 +112,7 @@ class _Tile:
     halo_height: int
     halo_width: int
     pixel_stride: int
-    block: _Block
+    block: _Taps
     span: int
     members: int
     warps: int
@@ -162,7 +162,7 @@ def _largest_divisor(number: int, most: int) -> int:
 
 def _make_tile(site: Site, height: int, width: int) -> _Tile:
     window, pool = conv_op(site).window, pool_window(site).kernel
-    block = _blocks(window, site.type(conv_node(site).inputs[0]).channels)
+    block = _fewest_words(window, site.type(conv_node(site).inputs[0]).channels)
     halo_height, halo_width = (
         (size * pool[axis] - 1) * window.strides[axis] + window.dilations[axis] * (window.kernel[axis] - 1) + 1
         for axis, size in enumerate((height, width))
@@ -173,9 +173,9 @@ def _make_tile(site: Site, height: int, width: int) -> _Tile:
     members = _largest_divisor(prod(pool), at_once)
     groups = height // _ROWS * (width // _COLUMNS)
     # Warps before several groups at once: a tile is small where there are few blocks.
-    span = _largest_divisor(groups, min(at_once // members, max(1, groups // _MOST_WARPS))) if members == 1 else 1
-    # Where there are few groups, all warps load what one of them computes with.
-    warps = max(_largest_divisor(groups // span, _MOST_WARPS), _LEAST_WARPS)
+    span = _largest_divisor(groups, min(at_once // members, max(1, groups // _WARPS))) if members == 1 else 1
+    # With fewer groups than warps, all of them load what some compute with.
+    warps = _largest_divisor(groups // span, _WARPS) if groups // span >= _WARPS else _WARPS
     words = halo_height * halo_width * stride
     if block.taps > 1:
         words += halo_height * halo_width
@@ -271,7 +271,8 @@ def _places(site: Site, tile: _Tile) -> Array:
 def _even_margins(bits: Array, limits: Array) -> tuple[Array, Array, Array]:
     """A test that differs from ``differing <= limits`` in sign only, such that limits - |w| is even.
 
-    Negated weights differ where the others agree. The kernel can then halve: it starts its sums with (limits - |w|) / 2.
+    Negated weights differ where the others agree. The kernel can then halve, and starts its sums
+    with (limits - |w|) / 2.
 
     Args:
         bits: weights, bool [O, ...]. limits: int [O].

@@ -91,10 +91,11 @@ DEVICE void multiply(int sums[AT_ONCE][4][4], int ones[AT_ONCE][4], const uint *
     }
 }
 
-KERNEL conv_tensor(const SOURCE *RESTRICT x, const int *RESTRICT levels, const uint *RESTRICT flips,
-                   const int *RESTRICT taps, const uint4 *RESTRICT weights, const int *RESTRICT classes,
-                   const int4 *RESTRICT limits, const uint *RESTRICT falling, const uint *RESTRICT minimum,
-                   RESULT *RESTRICT out)
+KERNEL conv_tensor(const GLOBAL SOURCE *RESTRICT x, const GLOBAL int *RESTRICT levels,
+                   const GLOBAL uint *RESTRICT flips, const GLOBAL int *RESTRICT taps,
+                   const GLOBAL uint4 *RESTRICT weights, const GLOBAL int *RESTRICT classes,
+                   const GLOBAL int4 *RESTRICT limits, const GLOBAL uint *RESTRICT falling,
+                   const GLOBAL uint *RESTRICT minimum, GLOBAL RESULT *RESTRICT out)
 {
     /* The last blocks of taps reach past the halo: those bits meet weights of 0. */
     LOCAL_ARRAY(uint, halo, HALO *PIXEL_STRIDE + (BLOCK_H - 1) * DILATION_H * HALO_W + (BLOCK_W - 1) * DILATION_W);
