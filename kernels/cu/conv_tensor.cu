@@ -30,6 +30,8 @@
 #define ACROSS (TILE_W / 8)
 #define TILES_ACROSS ((RESULT_WIDTH + TILE_W - 1) / TILE_W)
 #define HALO (HALO_H * HALO_W)
+/* Words of x that a thread has asked for at once. */
+#define AHEAD (HALO * PIXEL_WORDS > 3 * THREADS ? 4 : (HALO * PIXEL_WORDS + THREADS - 1) / THREADS)
 /* From a result to the one in the next row. */
 #define BELOW (POOL_H * STRIDE_H * HALO_W * PIXEL_STRIDE)
 
@@ -133,21 +135,32 @@ KERNEL conv_tensor(const GLOBAL SOURCE *RESTRICT x, const GLOBAL int *RESTRICT l
     const uint turned = ~((falling[word] >> 8 * quarter & 0xffu) * 0x101u ^ least);
 #endif
 
-    for (int i = item; i < HALO * PIXEL_WORDS; i += THREADS) {
-        const int y = top + i / (HALO_W * PIXEL_WORDS), at = left + i / PIXEL_WORDS % HALO_W;
-        const int inside = y >= 0 && y < HEIGHT && at >= 0 && at < WIDTH;
-        const uint outside = i % PIXEL_WORDS == PIXEL_WORDS - 1 ? PAD_MASK_LAST : PAD_MASK;
-        /* Read in any case: loads behind a branch would wait for one another. */
-        const int pixel = inside ? (image * HEIGHT + y) * WIDTH + at : 0;
-#if PIXELS
-        uint bits = flips[0];
+    for (int start = item; start < HALO * PIXEL_WORDS; start += AHEAD * THREADS) {
+        uint words[AHEAD];
 #pragma unroll
-        for (int c = 0; c < CHANNELS; ++c)
-            bits ^= (uint)((int)x[pixel * PIXEL_CHANNELS + c % PIXEL_CHANNELS] >= levels[c]) << c;
+        for (int ahead = 0; ahead < AHEAD; ++ahead) {
+            const int i = start + ahead * THREADS;
+            const int y = top + i / (HALO_W * PIXEL_WORDS), at = left + i / PIXEL_WORDS % HALO_W;
+            const int inside = y >= 0 && y < HEIGHT && at >= 0 && at < WIDTH;
+            const uint outside = i % PIXEL_WORDS == PIXEL_WORDS - 1 ? PAD_MASK_LAST : PAD_MASK;
+            /* Read in any case: loads behind a branch would wait for one another. */
+            const int pixel = inside ? (image * HEIGHT + y) * WIDTH + at : 0;
+#if PIXELS
+            uint bits = flips[0];
+#pragma unroll
+            for (int c = 0; c < CHANNELS; ++c)
+                bits ^= (uint)((int)x[pixel * PIXEL_CHANNELS + c % PIXEL_CHANNELS] >= levels[c]) << c;
 #else
-        const uint bits = x[pixel * PIXEL_WORDS + i % PIXEL_WORDS];
+            const uint bits = x[pixel * PIXEL_WORDS + i % PIXEL_WORDS];
 #endif
-        halo[i / PIXEL_WORDS * PIXEL_STRIDE + i % PIXEL_WORDS] = inside ? bits : outside;
+            words[ahead] = inside ? bits : outside;
+        }
+#pragma unroll
+        for (int ahead = 0; ahead < AHEAD; ++ahead) {
+            const int i = start + ahead * THREADS;
+            if (i < HALO * PIXEL_WORDS)
+                halo[i / PIXEL_WORDS * PIXEL_STRIDE + i % PIXEL_WORDS] = words[ahead];
+        }
     }
     BARRIER();
 

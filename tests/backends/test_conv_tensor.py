@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from bnnrt import ops, packing, reference
@@ -51,13 +51,18 @@ class Chain:
     spread: int = 3
 
     def run(self, backend: Backend, seed: int) -> dict[str, object]:
-        """Twice on poisoned memory; every element must be the reference's. Returns the kernel's defines."""
+        """Twice on poisoned memory; every element must be the reference's.
+
+        Returns the kernel's defines; none where the least tile of the whole chain does not fit local memory.
+        """
         rng = np.random.default_rng(seed)
         graph = self._graph(rng)
         shape = (1 + seed % 2, *self.size, self.channels)
         device = dataclasses.replace(backend.info, compute_units=self.units)
-        executor = Executor(backend, make_plan(graph, device, shape[0], "conv_tensor"))
-        assert [step.variant for step in executor.plan.steps] == ["conv_tensor"]
+        plan = make_plan(graph, device, shape[0], "conv_tensor")
+        if len(plan.steps) > 1:
+            return {}
+        executor = Executor(backend, plan)
         for _ in range(2):
             signs = rng.choice(np.array([-1, 1], dtype=np.float32), shape)
             x = rng.integers(0, 256, shape, dtype=np.uint8) if self.planes else signs
@@ -67,7 +72,9 @@ class Chain:
                 wanted = packing.pack(expected > 0) if self.thresholds else expected
                 np.testing.assert_array_equal(found[name], wanted)
         executor.close()
-        code = executor.plan.steps[0].launches[0].code
+        (launch,) = plan.steps[0].launches
+        assert launch.entry == "conv_tensor"
+        code = launch.code
         assert isinstance(code, KernelSource)
         return dict(code.defines)
 
@@ -201,17 +208,17 @@ def test_every_way_on_the_host(host: Backend, case: str) -> None:
 @checked
 @given(chain=chains(), seed=st.integers(0, 1 << 30))
 def test_random_chains_on_the_host(host: Backend, chain: Chain, seed: int) -> None:
-    chain.run(host, seed)
+    assume(chain.run(host, seed))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_way(device: Backend, case: str) -> None:
     chain, _ = CASES[case]
     for units in (1, 4, 132):
-        dataclasses.replace(chain, units=units).run(device, 1)
+        assert dataclasses.replace(chain, units=units).run(device, 1)
 
 
 @checked
 @given(chain=chains(), seed=st.integers(0, 1 << 30))
 def test_random_chains(device: Backend, chain: Chain, seed: int) -> None:
-    chain.run(device, seed)
+    assume(chain.run(device, seed))
