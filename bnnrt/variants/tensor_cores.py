@@ -70,8 +70,11 @@ class _Taps:
 
 
 def _fewest_words(window: Window, channels: int) -> _Taps:
-    """The fewest words a window. Blocks reach past it only where a product has room for the complement of all words:
-    the product with ones counts whole words."""
+    """The blocks of taps that give a window the fewest words.
+
+    They reach past the window only where a product has room for the complement of all its words: the product with ones
+    counts whole words.
+    """
 
     def made(height: int, width: int) -> _Taps:
         words = packing.words_for(channels)
@@ -96,8 +99,10 @@ def _fewest_words(window: Window, channels: int) -> _Taps:
 
 
 def _pixel_stride(words: int, step: int) -> int:
-    """Words from a pixel to the next in shared memory, such that 8 pixels ``step`` apart, of which each is read by four
-    lanes, lie in different banks."""
+    """Words from a pixel to the next in shared memory.
+
+    A warp reads four neighbouring words of each of 8 pixels that are ``step`` apart; they should lie in 32 banks.
+    """
     if words % 4:
         return words  # neighbouring words belong to several pixels
     return next((s for s in range(words, 2 * words) if s * step % 8 == 4), words)

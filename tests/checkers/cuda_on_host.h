@@ -1,8 +1,11 @@
 /* What a CUDA source needs to run on the host: each CUDA thread is a fibre, which gives way at barriers only. */
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <memory>
+#include <type_traits>
 #include <ucontext.h>
 #include <utility>
 #include <vector>
