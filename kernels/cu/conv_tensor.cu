@@ -54,6 +54,8 @@
                  : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])                                                      \
                  : "r"(a[0]), "r"(a[1]), "r"(b0))
 #endif
+/* Keeps the compiler from computing with what is loaded before all loads are on their way: it would wait. */
+#define NOT_BEFORE(a, b) asm volatile("" : "+r"(a), "+r"(b))
 #define AT_ONCE (SPAN * MEMBERS)
 
 /* Adds what 8 words of the windows give, or `half` of them: 16 pixels of each corner and member from `member` on. The words
@@ -126,15 +128,13 @@ KERNEL conv_tensor(const GLOBAL SOURCE *RESTRICT x, const GLOBAL int *RESTRICT l
         }
 #endif
 #if COLUMN_CLASSES == 0
-    const int4 lower = limits[word * 8 + quarter * 2], upper = limits[word * 8 + quarter * 2 + 1];
-    const int bias[8] = {lower.x, lower.y, lower.z, lower.w, upper.x, upper.y, upper.z, upper.w};
+    int4 lower = limits[word * 8 + quarter * 2], upper = limits[word * 8 + quarter * 2 + 1];
 #endif
 #if BITS
-    /* For both rows: what turns signs, set where a test fails, into bits to be pooled by OR; and what turns them back. */
-    const uint least = (minimum[word] >> 8 * quarter & 0xffu) * 0x101u;
-    const uint turned = ~((falling[word] >> 8 * quarter & 0xffu) * 0x101u ^ least);
+    uint minima = minimum[word], below = falling[word];
 #endif
 
+#pragma unroll 1
     for (int start = item; start < HALO * PIXEL_WORDS; start += AHEAD * THREADS) {
         uint words[AHEAD];
 #pragma unroll
@@ -173,6 +173,20 @@ KERNEL conv_tensor(const GLOBAL SOURCE *RESTRICT x, const GLOBAL int *RESTRICT l
         blocks[i] = packed;
     }
     BARRIER();
+#endif
+
+#if COLUMN_CLASSES == 0
+    NOT_BEFORE(lower.x, lower.y);
+    NOT_BEFORE(lower.z, lower.w);
+    NOT_BEFORE(upper.x, upper.y);
+    NOT_BEFORE(upper.z, upper.w);
+    const int bias[8] = {lower.x, lower.y, lower.z, lower.w, upper.x, upper.y, upper.z, upper.w};
+#endif
+#if BITS
+    NOT_BEFORE(minima, below);
+    /* For both rows: what turns signs, set where a test fails, into bits to be pooled by OR; and what turns them back. */
+    const uint least = (minima >> 8 * quarter & 0xffu) * 0x101u;
+    const uint turned = ~((below >> 8 * quarter & 0xffu) * 0x101u ^ least);
 #endif
 
     for (int first = warp * SPAN; first < TILE_H / 2 * ACROSS; first += WARPS * SPAN) {
