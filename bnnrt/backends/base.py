@@ -79,6 +79,8 @@ class DeviceInfo:
     max_allocation: int
     exact_division: bool
     """Whether float32 division is correctly rounded."""
+    bit_tensor_cores: bool = False
+    """Whether there are tensor cores that multiply matrices of bits, in hardware."""
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,8 @@ def _describe(device: Any, index: int) -> DeviceInfo:
         memory=memory,
         max_allocation=memory,
         exact_division=True,
+        # Older devices have none for "and"; newer ones take the instruction and emulate it, slowly.
+        bit_tensor_cores=(8, 0) <= (major, minor) < (10, 0),
     )
 
 

@@ -17,12 +17,14 @@ from bnnrt.variants.lanes import LANE_VARIANTS
 from bnnrt.variants.paper import PAPER_VARIANTS
 from bnnrt.variants.picking import PICKING_VARIANTS
 from bnnrt.variants.real import REAL_VARIANTS
+from bnnrt.variants.tensor_cores import TENSOR_CORE_VARIANTS
 from bnnrt.variants.tiles import TILE_VARIANTS
 
 __all__ = ["SETS", "VARIANTS", "candidates", "check_choice"]
 
 VARIANTS: tuple[Variant, ...] = (
     *LANE_VARIANTS,
+    *TENSOR_CORE_VARIANTS,
     *TILE_VARIANTS,
     *PAPER_VARIANTS,
     *ELEMENTWISE_VARIANTS,

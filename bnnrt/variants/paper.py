@@ -31,7 +31,7 @@ from bnnrt.variants.base import (
     per_element,
     window_defines,
 )
-from bnnrt.variants.tiles import lane_row, limits_of
+from bnnrt.variants.chains import lane_row, limits_of
 
 __all__ = ["PAPER_VARIANTS", "patch_width"]
 

@@ -12,19 +12,7 @@ import numpy.typing as npt
 from bnnrt import packing
 from bnnrt.backends.base import Extent
 from bnnrt.backends.source import Define, KernelSource
-from bnnrt.graph import Node
-from bnnrt.ops import (
-    Arithmetic,
-    ArithmeticKind,
-    BinaryConv,
-    BinaryDense,
-    BitPool,
-    Domain,
-    Op,
-    Threshold,
-    ToFloat,
-    Window,
-)
+from bnnrt.ops import Arithmetic, ArithmeticKind, BinaryDense, Op, Threshold, ToFloat
 from bnnrt.variants.base import (
     C_LANGUAGES,
     LaunchSpec,
@@ -35,10 +23,18 @@ from bnnrt.variants.base import (
     conv_op,
     fits,
     pool_window,
-    window_defines,
+)
+from bnnrt.variants.chains import (
+    CONV_CHAINS,
+    FEW_CHANNELS,
+    chain_misfit,
+    conv_chain,
+    lane_row,
+    limits_of,
+    thresholds_of,
 )
 
-__all__ = ["TILE_VARIANTS", "lane_row", "limits_of"]
+__all__ = ["TILE_VARIANTS"]
 
 Array = npt.NDArray[Any]
 
@@ -52,68 +48,13 @@ _MOST_ROWS = 8
 _ACCUMULATORS = 4
 # Weights of a channel that stay in registers.
 _KEPT_WORDS = 36
-# Fewer channels than this are packed into patches without gaps; above, a tap's words are hardly emptier.
-_FEW_CHANNELS = 16
 _IMAGES = (8, 4, 2, 1)
 # More rows would take more registers than a block has on a Jetson Nano or TX2.
 _DENSE_ROWS = (16, 8, 4, 2, 1)
 
 
-def _thresholds(site: Site) -> Node | None:
-    """The node that makes bits of the accumulators."""
-    following = site.nodes[site.nodes.index(conv_node(site)) + 1 :]
-    return following[0] if following else None
-
-
 def _is_patch(site: Site) -> bool:
-    return site.type(conv_node(site).inputs[0]).channels <= _FEW_CHANNELS
-
-
-def limits_of(threshold: Array, base: Array) -> Array:
-    """The largest count of differing bits at which ``base - 2 differing >= threshold``; -1 where there is none.
-
-    Args:
-        threshold: int32 [O]. base: int64 [..., O], the accumulator where nothing differs.
-    """
-    most: Array = (base - threshold.astype(np.int64)) // 2
-    return np.clip(most, -1, np.iinfo(np.int32).max).astype(np.int32)
-
-
-def _border_classes(window: Window, length: int, out_length: int, axis: int) -> tuple[Array, list[Array]]:
-    """Which border class each output row or column belongs to, and for each class the taps inside the image.
-
-    Returns:
-        int32 [out_length], and bool [kernel] for each class.
-    """
-    firsts = np.arange(out_length) * window.strides[axis] - window.pads[axis]
-    seen = firsts[:, None] + np.arange(window.kernel[axis]) * window.dilations[axis]
-    inside = (seen >= 0) & (seen < length)
-    classes, numbers = np.unique(inside, axis=0, return_inverse=True)
-    return numbers.reshape(-1).astype(np.int32), list(classes)
-
-
-def _bases(op: BinaryConv, bits: Array, x: tuple[int, ...], acc: tuple[int, ...]) -> tuple[Array, Array, int]:
-    """The accumulator where nothing inside the image differs, if the kernel sees bit 0 outside it.
-
-    Args:
-        bits: weights bool [O, kh, kw, C]. x, acc: shapes [N, H, W, C] and [N, OH, OW, O].
-
-    Returns:
-        int64 [classes, O]; int32 [OH + OW], the class of each row and column; classes of a column, 0 where the border
-        is no different from the rest.
-    """
-    outputs, _, _, channels = bits.shape
-    if op.pad_value != 0 or not any(op.window.pads):
-        return np.full((1, outputs), op.window.taps * channels, dtype=np.int64), np.zeros(1, dtype=np.int32), 0
-    rows, row_taps = _border_classes(op.window, x[1], acc[1], 0)
-    columns, column_taps = _border_classes(op.window, x[2], acc[2], 1)
-    ones = bits.sum(axis=3, dtype=np.int64)  # a tap outside counts these as differing
-    bases = []
-    for row in row_taps:
-        for column in column_taps:
-            inside = row[:, None] & column
-            bases.append(int(inside.sum()) * channels + 2 * ones[:, ~inside].sum(axis=1))
-    return np.array(bases), np.concatenate([rows, columns]), len(column_taps)
+    return site.type(conv_node(site).inputs[0]).channels <= FEW_CHANNELS
 
 
 def _by_lane(words: Array) -> Array:
@@ -122,13 +63,6 @@ def _by_lane(words: Array) -> Array:
     padded = np.zeros((out_words * _LANES, words.shape[1]), dtype=words.dtype)
     padded[: len(words)] = words
     return np.ascontiguousarray(padded.reshape(out_words, _LANES, -1).swapaxes(1, 2))
-
-
-def lane_row(values: Array, fill: int) -> Array:
-    """int32 [..., O] with the last axis filled up to whole output words."""
-    out = np.full((*values.shape[:-1], packing.words_for(values.shape[-1]) * _LANES), fill, dtype=np.int32)
-    out[..., : values.shape[-1]] = values
-    return out
 
 
 @dataclass(frozen=True)
@@ -176,7 +110,7 @@ def _make_tile(site: Site, most_height: int, most_width: int) -> _Tile:
     if _is_patch(site):
         kept += height * width * prod(pool) * inner
     # Where work-items cannot vote, their bits meet in local memory.
-    votes = height * width * _LANES if _thresholds(site) else 0
+    votes = height * width * _LANES if thresholds_of(site) else 0
     rows = min(_MOST_ROWS, height * width // span)
     return _Tile(height, width, halo_height, halo_width, words, inner, span, rows, 4 * kept + votes)
 
@@ -196,69 +130,35 @@ def _tile(site: Site) -> _Tile | None:
 
 
 def _conv_fits(site: Site) -> str | None:
-    if conv_op(site).groups > 1:
-        return "made for one group"
-    if pool_window(site) != Window(pool_window(site).kernel, strides=pool_window(site).kernel):
-        return "pools overlap, or are apart or padded"
-    if prod(pool_window(site).kernel) > 4 * _ACCUMULATORS:
-        return "a pool has more accumulators than a thread"
-    if isinstance(site.node.op, Threshold):
-        pixels, bits = site.type(site.node.inputs[0]), site.type(site.node.outputs[0])
-        if pixels.domain is not Domain.UINT8 or bits.channels > packing.WORD_BITS:
-            return "made for pixels of up to 32 bits"
+    if reason := chain_misfit(site):
+        return reason
     if _tile(site) is None:
         return "a tile is too large for a work-group or its local memory"
     return None
 
 
 def _conv_tile(site: Site) -> StepCode:
-    node, op, tile = conv_node(site), conv_op(site), _tile(site)
+    weights, limits = f"{site.output}:weights", f"{site.output}:limits"
+    chain, tile = conv_chain(site, weights), _tile(site)
     assert tile is not None  # _conv_fits
-    x, acc = site.type(node.inputs[0]), site.type(node.outputs[0])
-    out = site.type(site.output).with_batch(1)
-    weights, classes, limits, unread = (f"{site.output}:{part}" for part in ("weights", "classes", "limits", "weights"))
-    bits = site.constant(node.inputs[1]).unpacked()
+    bits = chain.bits
     rows = packing.pack(bits.reshape(len(bits), -1) if _is_patch(site) else bits).reshape(len(bits), -1)
-    bases, borders, column_classes = _bases(op, bits, x.with_batch(1), acc.with_batch(1))
-    constants: dict[str, Array] = {weights: _by_lane(rows), classes: borders}
-
-    thresholds, falling, minimum = _thresholds(site), unread, unread
-    if thresholds is None:
-        constants[limits] = lane_row(bases, 0)
-    else:
-        falling = thresholds.inputs[2]
-        constants[limits] = lane_row(limits_of(site.constant(thresholds.inputs[1]).data, bases), -1)
-        if isinstance(site.nodes[-1].op, BitPool):
-            minimum = site.nodes[-1].inputs[1]
-        else:
-            minimum = f"{site.output}:minimum"
-            constants[minimum] = np.zeros(packing.words_for(acc.channels), dtype=np.uint32)
-    pixels = isinstance(site.node.op, Threshold)
-    tail = x.channels % packing.WORD_BITS
-    outside = -1 if op.pad_value > 0 else 0
+    constants = {
+        weights: _by_lane(rows),
+        **chain.constants,
+        limits: lane_row(chain.bases, 0) if chain.limits is None else lane_row(chain.limits, -1),
+    }
     source = KernelSource.of(
         "common/conv_tile.h",
-        **window_defines(op.window, x, acc),
+        **chain.defines,
         **tile.defines,
-        CHANNELS=x.channels,
-        OUTPUTS=acc.channels,
-        OUT_WORDS=packing.words_for(acc.channels),
-        POOL_H=pool_window(site).kernel[0],
-        POOL_W=pool_window(site).kernel[1],
-        RESULT_HEIGHT=out[1],
-        RESULT_WIDTH=out[2],
-        PIXELS=int(pixels),
-        PIXEL_CHANNELS=site.type(site.node.inputs[0]).channels,
         PATCH=int(_is_patch(site)),
-        PAD_MASK=outside,
-        PAD_MASK_LAST=outside & (1 << tail) - 1 if tail else outside,
-        COLUMN_CLASSES=column_classes,
         IN_REGISTERS=int(tile.inner <= _KEPT_WORDS),
-        BITS=int(thresholds is not None),
-        RESULT="int" if thresholds is None else "uint",
     )
-    levels = site.node.inputs[1:] if pixels else (classes, unread)
-    args = (site.node.inputs[0], *levels, weights, classes, limits, falling, minimum, site.output)
+    args = (
+        *(site.node.inputs[0], chain.levels, chain.flips, weights, chain.classes, limits),
+        *(chain.falling, chain.minimum, site.output),
+    )
     groups, items = _groups(site, tile), (_LANES, tile.rows, 1)
     return StepCode((LaunchSpec("conv_tile", source, args, groups, items, tile.local_bytes),), constants)
 
@@ -340,13 +240,6 @@ def _dense_tile(site: Site) -> StepCode:
     return StepCode((launch,), constants)
 
 
-_CONV_CHAINS: tuple[tuple[type[Op], ...], ...] = (
-    (Threshold, BinaryConv, Threshold, BitPool),
-    (Threshold, BinaryConv, Threshold),
-    (BinaryConv, Threshold, BitPool),
-    (BinaryConv, Threshold),
-    (BinaryConv,),
-)
 _DENSE_CHAINS: tuple[tuple[type[Op], ...], ...] = (
     (BinaryDense, Threshold),
     (BinaryDense, ToFloat, Arithmetic),
@@ -354,7 +247,7 @@ _DENSE_CHAINS: tuple[tuple[type[Op], ...], ...] = (
 )
 
 TILE_VARIANTS: tuple[Variant, ...] = (
-    *(Variant("conv_tile", ops, C_LANGUAGES, _conv_tile, _conv_fits, _DEFAULT, staged=True) for ops in _CONV_CHAINS),
+    *(Variant("conv_tile", ops, C_LANGUAGES, _conv_tile, _conv_fits, _DEFAULT, staged=True) for ops in CONV_CHAINS),
     *(
         Variant("dense_tile", ops, C_LANGUAGES, _dense_tile, _dense_fits, _DEFAULT, staged=True)
         for ops in _DENSE_CHAINS

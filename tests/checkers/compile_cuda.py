@@ -29,10 +29,15 @@ ARCHITECTURES = {
 BLOCK_REGISTERS = {"sm_53": 1 << 15, "sm_62": 1 << 15}
 USUAL_BLOCK_REGISTERS = 1 << 16
 
+# Other architectures have no 1-bit tensor cores, or emulate them: plans never give them kernels for these.
+BIT_TENSOR_CORES = {"sm_80", "sm_86", "sm_87", "sm_89", "sm_90"}
+
 COLUMNS = ("ptx", "registers", "stack", "spill_stores", "spill_loads", "shared", "constant")
 """PTX instructions; registers of a thread; bytes: of a thread's stack and spills, of shared and constant memory."""
 
 Resources = dict[str, int]
+# A null in the table: an architecture that this kernel is not made for.
+NOT_COMPILED: dict[str, None] = dict.fromkeys(COLUMNS)
 
 _ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
 _BODY = re.compile(r"^\.visible \.entry (\w+)\(.*?^\{(.*?)^\}", re.MULTILINE | re.DOTALL)
@@ -115,12 +120,12 @@ def misfit(planned: dict[str, Any], architecture: str, used: Resources | None) -
     return None
 
 
-def short(values: list[int]) -> int | list[int]:
+def short(values: list[int | None]) -> int | list[int | None] | None:
     """One number where all architectures agree."""
     return values[0] if len(set(values)) == 1 else values
 
 
-def full(value: int | list[int], length: int) -> list[int]:
+def full(value: int | list[int | None], length: int) -> list[int | None]:
     return value if isinstance(value, list) else [value] * length
 
 
@@ -180,7 +185,13 @@ def main() -> int:
     section, architectures = f"CUDA {major}.{minor}", ARCHITECTURES[major]
     document = json.loads((arguments.folder / "sources.json").read_text(encoding="utf-8"))
     sources, options = document["sources"], tuple(document["options"])
-    jobs = [Job(arguments.folder / source["file"], a, options) for source in sources for a in architectures]
+    wanted = [
+        (source, architecture)
+        for source in sources
+        for architecture in architectures
+        if not source["bit_tensor_cores"] or architecture in BIT_TENSOR_CORES
+    ]
+    jobs = [Job(arguments.folder / source["file"], architecture, options) for source, architecture in wanted]
     with multiprocessing.Pool(arguments.workers) as pool:
         results = pool.map(compiled, jobs, chunksize=4)
 
@@ -189,7 +200,7 @@ def main() -> int:
     complaints: dict[str, list[str]] = {}  # in words -> architectures
     spilling = set()
     by_job = dict(zip(jobs, results, strict=True))
-    for source, architecture in ((source, architecture) for source in sources for architecture in architectures):
+    for source, architecture in wanted:
         job = Job(arguments.folder / source["file"], architecture, options)
         log, used = by_job[job]
         if log:
@@ -218,7 +229,7 @@ def main() -> int:
             row: {
                 column: short(values)
                 for column in COLUMNS
-                if any(values := [by_architecture[a][column] for a in architectures])
+                if any(values := [by_architecture.get(a, NOT_COMPILED)[column] for a in architectures])
             }
             for row, by_architecture in sorted(taken.items())
         },

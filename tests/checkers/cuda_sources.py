@@ -3,7 +3,8 @@
     python tests/checkers/cuda_sources.py build/cuda
 
 No GPU and no CUDA package is needed: plans are made for a described device. ``sources.json`` beside the sources says
-which kernels stand in each, with which parameters and launches, and how to compile them; compile_cuda.py does that.
+which kernels stand in each, with which parameters and launches, which need 1-bit tensor cores, and how to compile them;
+compile_cuda.py does that.
 """
 
 from __future__ import annotations
@@ -54,7 +55,11 @@ DEVICE = DeviceInfo(
     exact_division=True,
 )
 # The plan may split work by the number of multiprocessors: a Jetson Nano's, an Orin's, a data centre card's.
-DEVICES = [dataclasses.replace(DEVICE, compute_units=units) for units in (1, 16, 132)]
+DEVICES = [
+    dataclasses.replace(DEVICE, compute_units=units, bit_tensor_cores=cores)
+    for cores in (False, True)
+    for units in (1, 16, 132)
+]
 
 
 def plans() -> Iterator[tuple[str, Plan]]:
@@ -77,13 +82,16 @@ def row_name(launch: LaunchSpec, code: KernelSource) -> str:
     return f"{launch.entry} {digest[:8]}"
 
 
-def collect() -> dict[str, dict[str, Any]]:
-    """Texts, and for each its kernels: what is known of each."""
+def collect() -> tuple[dict[str, dict[str, Any]], set[str]]:
+    """Texts, and for each its kernels: what is known of each; and the texts that any device may be given."""
     found: dict[str, dict[str, Any]] = {}
+    anywhere: set[str] = set()
     for name, plan in plans():
         for launch in (launch for step in plan.steps for launch in step.launches):
             assert isinstance(launch.code, KernelSource)  # a CUDA plan has no other
             text = assemble(launch.code, "cu")
+            if not plan.device.bit_tensor_cores:
+                anywhere.add(text)
             kernel = found.setdefault(text, {}).setdefault(
                 launch.entry,
                 {
@@ -98,15 +106,15 @@ def collect() -> dict[str, dict[str, Any]]:
                 kernel["used_by"].append(name)
             kernel["threads"] = max(kernel["threads"], int(np.prod(launch.block)))
             kernel["shared"] = max(kernel["shared"], launch.local_bytes)
-    return found
+    return found, anywhere
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("folder", type=Path, help="made anew")
     folder: Path = parser.parse_args().folder
-    found = collect()
-    missing = entries(Language.CUDA, DeviceKind.GPU) - {entry for kernels in found.values() for entry in kernels}
+    found, anywhere = collect()
+    missing = entries(Language.CUDA, DeviceKind.GPU, True) - {entry for kernels in found.values() for entry in kernels}
     for name in sorted(missing):
         print(f"no plan uses {name}: add a case to every_kernel.py", file=sys.stderr)
     shutil.rmtree(folder, ignore_errors=True)
@@ -115,7 +123,7 @@ def main() -> int:
     for text, kernels in found.items():
         file = f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.cu"
         (folder / file).write_text(text, encoding="utf-8")
-        sources.append({"file": file, "kernels": kernels})
+        sources.append({"file": file, "bit_tensor_cores": text not in anywhere, "kernels": kernels})
     document = {
         "options": EXACT,
         "in_table": [*(path.stem for path in IN_TABLE), EVERY_KERNEL],

@@ -64,9 +64,9 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
     for channels, pad in ((3, -1), (40, 1), (70, 0)):
         x = TensorType((None, 6, 7, channels), Domain.BIT)
         conv, feeds = ops.BinaryConv(WINDOW, 1, pad), {"x": bits(BATCH, 6, 7, channels)}
-        for variant in ("default", "paper", "conv_lanes", "conv_tile", "direct_threshold"):
+        for variant in ("default", "paper", "conv_lanes", "conv_tensor", "conv_tile", "direct_threshold"):
             yield variant, thresholded(conv, x, weights(37, 3, 2, channels), rng), feeds
-        for variant in ("direct", "conv_tile", *(("patch_gemm", "patch_separate") if pad else ())):
+        for variant in ("direct", "conv_tensor", "conv_tile", *(("patch_gemm", "patch_separate") if pad else ())):
             yield variant, graph_of(conv, x, weights(37, 3, 2, channels)), feeds
     grouped = TensorType((None, 6, 7, 40), Domain.BIT)
     yield "default", graph_of(ops.BinaryConv(WINDOW, 2), grouped, weights(6, 3, 2, 20)), {"x": bits(BATCH, 6, 7, 40)}
@@ -159,15 +159,17 @@ def run(backend: Backend, kind: DeviceKind) -> tuple[int, set[str]]:
     return wrong, ran
 
 
-def entries(language: Language, kind: DeviceKind) -> set[str]:
+def entries(language: Language, kind: DeviceKind, bit_tensor_cores: bool) -> set[str]:
     """Names of all kernels that a device of this kind can run."""
     found = set()
+    # Vectors of lanes are made for CPUs, rows that vote for GPUs.
+    others = ["no plan launches", "for GPUs" if kind is DeviceKind.CPU else "for CPUs"]
+    if not bit_tensor_cores:
+        others.append("on 1-bit tensor cores")
     for folder in ("common", language.value):
         for path in resources.files("bnnrt.kernels").joinpath(folder).iterdir():
             text = path.read_text(encoding="utf-8")
-            # Vectors of lanes are made for CPUs, rows that vote for GPUs.
-            other = "for GPUs" if kind is DeviceKind.CPU else "for CPUs"
-            if other not in text and "no plan launches" not in text:
+            if not any(other in text for other in others):
                 found |= set(re.findall(r"^KERNEL (\w+)", text, re.MULTILINE))
     return found
 
@@ -180,7 +182,7 @@ def main() -> int:
     backend = open_backend(arguments.backend)
     kind = DeviceKind(arguments.kind) if arguments.kind else backend.info.kind
     wrong, ran = run(backend, kind)
-    missing = entries(backend.info.language, kind) - ran
+    missing = entries(backend.info.language, kind, backend.info.bit_tensor_cores) - ran
     backend.close()
     print(f"{len(ran)} kernels on {backend.info.backend} ({backend.info.name}): {', '.join(sorted(ran))}")
     for name in sorted(missing):

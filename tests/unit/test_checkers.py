@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from bnnrt.backends.base import DeviceKind, Language
 from bnnrt.backends.numpy_backend import device
 
 CHECKERS = Path(__file__).parents[1] / "checkers"
@@ -93,6 +94,12 @@ def test_counts_of_a_test_report(gpu_test: ModuleType) -> None:
         "failures": {"a.wrong": "1 is not 2", "a.broken": "no such fixture"},
         "skipped_because": {"needs a folder": 1},
     }
+
+
+def test_kernels_for_tensor_cores_are_missed_only_where_there_are_some(load: object) -> None:
+    entries = importlib.import_module("every_kernel").entries
+    found, without = (entries(Language.CUDA, DeviceKind.GPU, cores) for cores in (True, False))
+    assert found - without == {"conv_tensor"}
 
 
 def test_equal_devices_are_tested_once(gpu_test: ModuleType) -> None:

@@ -26,8 +26,9 @@ from bnnrt.errors import BackendError, InputError
 from bnnrt.executor import Executor
 from bnnrt.graph import Constant, Graph, Node
 from bnnrt.ops import Domain, TensorType, Window
-from bnnrt.plan import Plan, make_plan
+from bnnrt.plan import Plan, Step, make_plan
 from bnnrt.session import load_bundle
+from bnnrt.variants import tensor_cores
 
 REPOSITORY = Path(__file__).parents[2]
 PLANS = REPOSITORY / "tests" / "golden" / "plans"
@@ -51,6 +52,7 @@ GPU = DeviceInfo(
     exact_division=True,
 )
 CUDA_GPU = dataclasses.replace(GPU, backend="cuda:0", language=Language.CUDA)
+TENSOR_GPU = dataclasses.replace(CUDA_GPU, bit_tensor_cores=True)
 CPU = dataclasses.replace(GPU, kind=DeviceKind.CPU, compute_units=2)
 HOST = NumpyBackend().info
 ANY_DEVICE = [GPU, CUDA_GPU, CPU, HOST]
@@ -234,12 +236,28 @@ def names(plan: Plan) -> list[tuple[str, ...]]:
     return [tuple(node.name for node in step.nodes) for step in plan.steps]
 
 
-@pytest.mark.parametrize(("device", "variant"), [(GPU, "conv_tile"), (CPU, "conv_lanes")])
+@pytest.mark.parametrize(("device", "variant"), [(GPU, "conv_tile"), (TENSOR_GPU, "conv_tensor"), (CPU, "conv_lanes")])
 def test_a_threshold_is_fused_into_its_convolution(device: DeviceInfo, variant: str) -> None:
     plan = make_plan(conv_and_threshold(), device, 1)
     assert names(plan) == [("conv", "threshold")]
     assert plan.steps[0].variant == variant
     assert "acc" not in plan.placements
+
+
+def test_tensor_cores_are_used_where_there_are_some_and_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = conv_and_threshold()
+
+    def chosen(device: DeviceInfo, variants: str = "default") -> Step:
+        return make_plan(graph, device, 1, variants).steps[0]
+
+    assert chosen(CUDA_GPU).variant == "conv_tile"
+    assert dict(chosen(CUDA_GPU).passed_over)["conv_tensor"] == "no 1-bit tensor cores"
+    assert chosen(CUDA_GPU, "conv_tensor").variant == "conv_tile"
+    assert chosen(TENSOR_GPU, "conv_tile").variant == "conv_tile"
+    monkeypatch.setattr(tensor_cores, "_LEAST_OPERATIONS", 1 << 40)
+    assert chosen(TENSOR_GPU).variant == "conv_tile"
+    assert dict(chosen(TENSOR_GPU).passed_over)["conv_tensor"] == "too small to gain by tensor cores"
+    assert chosen(TENSOR_GPU, "conv_tensor").variant == "conv_tensor"
 
 
 @pytest.mark.parametrize("device", [GPU, CUDA_GPU, CPU], ids=lambda device: f"{device.backend}-{device.kind.value}")

@@ -44,7 +44,9 @@ DEVICES = [
     described(Language.OPENCL, DeviceKind.CPU),
     described(Language.CUDA),
     described(Language.NUMPY, DeviceKind.CPU),
+    dataclasses.replace(described(Language.CUDA), bit_tensor_cores=True),
 ]
+IN_C = [info for info in DEVICES if info.language is not Language.NUMPY]
 
 
 # The table
@@ -223,8 +225,10 @@ C_TYPES = {
     "float": "float32",
     "float16": "float32",
     "int": "int32",
+    "int4": "int32",
     "int16": "int32",
     "uint": "uint32",
+    "uint4": "uint32",
     "uint16": "uint32",
     "uchar": "uint8",
 }
@@ -265,7 +269,7 @@ def check_launches(plan: Plan, language: str) -> int:
     return count
 
 
-@pytest.mark.parametrize("info", DEVICES[:3], ids=lambda info: f"{info.language.name}-{info.kind.value}")
+@pytest.mark.parametrize("info", IN_C, ids=lambda info: f"{info.language.name}-{info.kind.value}")
 def test_arguments_are_those_that_the_kernels_declare(info: DeviceInfo) -> None:
     chosen = sorted({*SETS, *(row.name for row in VARIANTS)})
     counts = [
@@ -281,7 +285,7 @@ def test_numpys_steps_are_functions() -> None:
 
 
 def test_the_arguments_end_with_the_number_of_threads_that_do_something() -> None:
-    for info in DEVICES[:3]:
+    for info in IN_C:
         for graph in NETWORKS:
             for step in make_plan(graph, info, 3).steps:
                 for launch in step.launches:
