@@ -27,7 +27,6 @@ class Recipe:
     estimator: str = "polynomial"  # gradient of the sign: identity, clip, polynomial
     momentum: float = 0.1  # of BatchNorm: the newest batch's share of the running mean and variance
     smoothing: float = 0.0  # of the labels
-    threshold_rate: float = 1.0  # of T: its share of the learning rate
     thresholds: str = "joint"  # T is learned: joint (with the weights), never, alternating (the paper's two stages)
     teach: float = 0.0  # share of the loss that comes from the teachers
     teachers: int = 1

@@ -101,24 +101,17 @@ class Run:
             torch.cuda.synchronize()
 
     def _optimizer(self):
-        shares = {4: 1.0, 2: 1.0, 1: 1.0, 3: self.recipe.threshold_rate}  # of convolutions, dense layers, BatchNorm, T
-        groups = [
-            {
-                "params": [p for p in self.parameters if p.ndim == axes],
-                "lr": torch.tensor(0.0, device=self.device),
-                "share": share,
-                "weight_decay": self.recipe.decay if axes in (2, 4) else 0.0,
-            }
-            for axes, share in shares.items()
-        ]
-        groups = [group for group in groups if group["params"]]
+        rate = torch.tensor(0.0, device=self.device)
         if self.recipe.optimizer == "rmsprop":
-            return torch.optim.RMSprop(groups, capturable=self.cuda, foreach=self.cuda)
-        return torch.optim.AdamW(groups, capturable=self.cuda, fused=self.cuda)
+            return torch.optim.RMSprop(self.parameters, rate, capturable=self.cuda, foreach=self.cuda)
+        decayed = [p for p in self.parameters if p.ndim in (2, 4)]  # weights; not BatchNorm, not T
+        others = [p for p in self.parameters if p.ndim not in (2, 4)]
+        groups = [{"params": decayed, "weight_decay": self.recipe.decay}, {"params": others, "weight_decay": 0.0}]
+        return torch.optim.AdamW(groups, rate, capturable=self.cuda, fused=self.cuda)
 
     def _set_rate(self, rate):
         for group in self.optimizer.param_groups:
-            group["lr"].fill_(rate * group["share"])
+            group["lr"].fill_(rate)
 
     # --- one step -----------------------------------------------------------------------------------------------------
 
