@@ -214,10 +214,13 @@ def consists_of(document: Document, device: str) -> Iterator[str]:
             if result is None:
                 continue
             yield f"\n**{device}, `{chosen}`, batch {batch}**: microseconds, and what they would be at the limits\n"
-            yield head("Kernel", "Layer", "Time", "A launch", "Memory", "Popcounts", "The rest", text=2)
+            yield head("Kernel", "Layer", "Time", "A launch", "Memory", "Counting", "The rest", text=2)
             for k in result.kernels:
                 memory = k.bytes / limits.copy_bytes_per_s * 1e6
-                counts = k.binary_operations / (64 * limits.popcounts_per_s) * 1e6
+                rate = 64 * limits.popcounts_per_s
+                if k.fraction_of_tensor_cores is not None and limits.tensor_core_binary_ops_per_s:
+                    rate = limits.tensor_core_binary_ops_per_s
+                counts = k.binary_operations / rate * 1e6
                 # Memory and arithmetic can overlap: what neither explains is the latency of their chain.
                 rest = max(0.0, (k.us or 0.0) - launch - max(memory, counts))
                 times = (k.us or 0.0, launch, memory, counts, rest)

@@ -135,6 +135,13 @@ class Kernel:
     share: float | None
     fraction_of_copy: float | None
     fraction_of_popcount: float | None
+    fraction_of_tensor_cores: float | None = None
+    """In place of ``fraction_of_popcount`` where a kernel counts with 1-bit tensor cores."""
+
+    @property
+    def fraction_of_counting(self) -> float | None:
+        """Of the rate at which the unit that this kernel counts bits with can do so."""
+        return self.fraction_of_popcount if self.fraction_of_tensor_cores is None else self.fraction_of_tensor_cores
 
 
 @dataclass(frozen=True)

@@ -85,15 +85,13 @@ def empty_kernel(backend: Backend, buffer: Buffer) -> Launch | None:
 
 
 def _tensor_core_rate(backend: Backend, notes: list[str]) -> float | None:
-    if backend.info.language is not Language.CUDA:
+    if not backend.info.bit_tensor_cores:
+        if backend.info.language is Language.CUDA:
+            notes.append(f"{backend.info.backend}: no 1-bit tensor cores")
         return None
     source = KernelSource.of("cu/tensor_core_limit.cu", CHAINS=_CHAINS, ROUNDS=_ROUNDS)
-    try:
-        a_warp = _TENSOR_CORE_OPERATIONS * _CHAINS * _ROUNDS
-        return _rate(backend, source, "tensor_core_limit", a_warp / 32, _GROUP)
-    except BackendError:
-        notes.append(f"{backend.info.backend}: no 1-bit tensor cores, or none that the compiler knows")
-        return None
+    a_warp = _TENSOR_CORE_OPERATIONS * _CHAINS * _ROUNDS
+    return _rate(backend, source, "tensor_core_limit", a_warp / 32, _GROUP)
 
 
 def measure_limits(backend: Backend) -> tuple[Limits, list[str]]:

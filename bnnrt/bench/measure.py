@@ -28,6 +28,7 @@ from bnnrt.executor import Executor
 from bnnrt.graph import Graph
 from bnnrt.ops import Domain, Sigmoid, Softmax
 from bnnrt.plan import make_plan
+from bnnrt.variants import TENSOR_CORES
 
 __all__ = ["Subject", "checked", "expected", "measure", "random_feeds"]
 
@@ -202,6 +203,7 @@ def _kernels(executor: Executor, steady: list[float], events: list[float], limit
             last = spec is step.launches[-1]
             us, moved = steady[len(found)], plan.bytes_moved(spec)
             done = binary if last else 0
+            on_tensor_cores = step.variant in TENSOR_CORES
             found.append(
                 Kernel(
                     name=spec.entry,
@@ -217,7 +219,10 @@ def _kernels(executor: Executor, steady: list[float], events: list[float], limit
                     float_operations=floats if last else 0,
                     share=us / total if total else None,
                     fraction_of_copy=_fraction(moved, us, limits.copy_bytes_per_s),
-                    fraction_of_popcount=_fraction(done, us, limits.binary_ops_per_s),
+                    fraction_of_popcount=None if on_tensor_cores else _fraction(done, us, limits.binary_ops_per_s),
+                    fraction_of_tensor_cores=(
+                        _fraction(done, us, limits.tensor_core_binary_ops_per_s) if on_tensor_cores else None
+                    ),
                 )
             )
     return tuple(found)

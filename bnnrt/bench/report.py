@@ -410,7 +410,7 @@ def _kernels(kernels: Sequence[Kernel]) -> str:
                 rate(k.binary_operations, k.us, "op/s"),
                 rate(k.float_operations, k.us, "flop/s"),
                 rate(k.bytes, k.us, "B/s"),
-                _fraction(k.fraction_of_popcount),
+                _fraction(k.fraction_of_counting),
                 _fraction(k.fraction_of_copy),
             ],
         )
@@ -428,7 +428,7 @@ def _kernels(kernels: Sequence[Kernel]) -> str:
         "binary",
         "float",
         "memory",
-        "of popcount",
+        "of counting",
         "of copy",
     )
     return _table(header, rows, 2)

@@ -181,7 +181,7 @@ def _heading(figure: str) -> str:
 
 def _kernels(result: Result, document: Document) -> Table:
     title = f"{result.bundle} on {result.device}, batch {result.batch}, {result.variants}"
-    columns = ("layer", "kernel", "variant", "grid", "block", "us", "share", "Gop/s", "GB/s", "of popcount", "of copy")
+    columns = ("layer", "kernel", "variant", "grid", "block", "us", "share", "Gop/s", "GB/s", "of counting", "of copy")
     rows = table(title, *columns, right=columns[5:])
     for k in result.kernels:
         rows.add_row(k.layer, k.name, k.variant, _extent(k.grid), _extent(k.block), *_rates(k))
@@ -204,7 +204,7 @@ def _rates(kernel: Kernel) -> list[str]:
         part(kernel.share),
         f"{done / kernel.us / 1e3:.1f}",
         f"{kernel.bytes / kernel.us / 1e3:.1f}",
-        part(kernel.fraction_of_popcount),
+        part(kernel.fraction_of_counting),
         part(kernel.fraction_of_copy),
     ]
 

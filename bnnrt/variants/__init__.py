@@ -20,7 +20,7 @@ from bnnrt.variants.real import REAL_VARIANTS
 from bnnrt.variants.tensor_cores import TENSOR_CORE_VARIANTS
 from bnnrt.variants.tiles import TILE_VARIANTS
 
-__all__ = ["SETS", "VARIANTS", "candidates", "check_choice"]
+__all__ = ["SETS", "TENSOR_CORES", "VARIANTS", "candidates", "check_choice"]
 
 VARIANTS: tuple[Variant, ...] = (
     *LANE_VARIANTS,
@@ -35,6 +35,9 @@ VARIANTS: tuple[Variant, ...] = (
 )
 
 SETS: tuple[str, ...] = ("default", "paper")
+
+TENSOR_CORES = frozenset(v.name for v in TENSOR_CORE_VARIANTS)
+"""Variants that count bits with 1-bit tensor cores, which have a rate of their own."""
 
 
 def check_choice(chosen: str) -> None:

@@ -157,16 +157,19 @@ def main() -> int:
     workers = max(1, arguments.jobs // at_once)
 
     def test(info: DeviceInfo) -> dict[str, Any]:
-        result: dict[str, Any] = {
-            "backend": info.backend,
-            "device": info.name,
-            "kind": info.kind.value,
-            "platform": info.platform,
-            "driver": info.driver,
-            "tests": suite(info, workers, arguments.pytest_args),
-        }
-        if arguments.check:
-            result["models"] = acceptance(info, arguments.check, arguments.manifest)
+        # The models need one core, the tests all others.
+        with ThreadPoolExecutor(1) as beside:
+            models = beside.submit(acceptance, info, arguments.check, arguments.manifest) if arguments.check else None
+            result: dict[str, Any] = {
+                "backend": info.backend,
+                "device": info.name,
+                "kind": info.kind.value,
+                "platform": info.platform,
+                "driver": info.driver,
+                "tests": suite(info, workers, arguments.pytest_args),
+            }
+            if models:
+                result["models"] = models.result()
         summary = ", ".join(
             f"{part} {result[part]['passed']} passed, {result[part]['failed']} failed in {result[part]['seconds']} s"
             for part in ("tests", "models")
