@@ -117,8 +117,6 @@ def _choose(
             continue
         site = Site(graph, chain, batch, device)
         reason = variant.supports(site)
-        if reason is None and variant.name != variants:
-            reason = variant.pays(site)
         if reason is None:
             untried = {v.name: "its local memory is main memory" for v in order[index + 1 :] if v in put_off}
             others = {**passed_over, **untried}

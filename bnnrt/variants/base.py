@@ -112,8 +112,7 @@ def _always(site: Site) -> str | None:
 
 @dataclass(frozen=True)
 class Variant:
-    """A row of the table. ``supports`` gives None, or the reason why the variant cannot run a site; ``pays`` the reason
-    why it should not, which counts unless it is asked for by name.
+    """A row of the table. ``supports`` gives None, or the reason why the variant cannot run a site.
 
     A ``staged`` variant copies what several threads read from main memory to local memory: it gains nothing where that
     is a part of main memory.
@@ -126,7 +125,6 @@ class Variant:
     supports: Callable[[Site], str | None] = _always
     sets: frozenset[str] = frozenset({"default", "paper"})
     staged: bool = False
-    pays: Callable[[Site], str | None] = _always
 
 
 def _misfit(device: DeviceInfo, block: Extent, local_bytes: int) -> str | None:

@@ -114,7 +114,7 @@ THREE = Window((3, 3), pads=(1, 1, 1, 1))
 CASES: dict[str, tuple[Chain, dict[str, int]]] = {
     "pixels, blocks of taps past the window": (
         Chain((40, 52), 3, 32, FIVE, planes=1, pool=(2, 2)),
-        {"COMPLEMENT": 1, "BLOCK_H": 2, "BLOCK_W": 5, "INNER": 3, "MEMBERS": 2},
+        {"COMPLEMENT": 1, "BLOCK_H": 2, "BLOCK_W": 5, "INNER": 3, "MEMBERS": 4},
     ),
     "several planes of a pixel": (
         Chain((17, 23), 3, 40, THREE, planes=3, pool=(2, 2), pad=1),
@@ -125,13 +125,17 @@ CASES: dict[str, tuple[Chain, dict[str, int]]] = {
         {"COMPLEMENT": 0, "BLOCK_W": 7, "INNER": 7},
     ),
     "the last product is half": (Chain((30, 30), 32, 32, FIVE, pool=(2, 2)), {"INNER": 25, "IN_REGISTERS": 1}),
+    "many weights in registers": (
+        Chain((20, 18), 128, 37, THREE, pool=(2, 2)),
+        {"IN_REGISTERS": 1, "MEMBERS": 1, "INNER": 36, "PIXEL_STRIDE": 6},
+    ),
     "weights that are read as needed": (
-        Chain((20, 18), 256, 64, THREE, units=1),
-        {"IN_REGISTERS": 0, "SPAN": 4, "PIXEL_STRIDE": 12, "INNER": 72},
+        Chain((18, 34), 512, 32, THREE, units=1),
+        {"IN_REGISTERS": 0, "SPAN": 2, "PIXEL_STRIDE": 20, "INNER": 144},
     ),
     "and the last product is half": (
-        Chain((20, 18), 128, 37, THREE, pool=(2, 2)),
-        {"IN_REGISTERS": 0, "MEMBERS": 4, "INNER": 36, "PIXEL_STRIDE": 6},
+        Chain((10, 18), 320, 37, THREE, pool=(2, 2)),
+        {"IN_REGISTERS": 0, "MEMBERS": 2, "INNER": 90, "PIXEL_STRIDE": 10},
     ),
     "zeros outside": (
         Chain((11, 13), 70, 33, Window((3, 5), (2, 1), (1, 2, 0, 1)), pad=0, pool=(1, 3)),
@@ -139,7 +143,7 @@ CASES: dict[str, tuple[Chain, dict[str, int]]] = {
     ),
     "zeros outside, with the complement": (
         Chain((12, 12), 8, 16, Window((3, 3), pads=(1, 1, 1, 1), dilations=(2, 2)), pad=0, pool=(3, 3)),
-        {"COMPLEMENT": 1, "COLUMN_CLASSES": 3, "MEMBERS": 1},
+        {"COMPLEMENT": 1, "COLUMN_CLASSES": 3, "MEMBERS": 3},
     ),
     "accumulators": (Chain((9, 14), 64, 36, THREE, thresholds=False), {"BITS": 0, "COMPLEMENT": 0}),
     "accumulators, no four at once": (Chain((9, 14), 33, 37, Window((1, 1)), thresholds=False), {"COMPLEMENT": 1}),
