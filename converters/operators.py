@@ -53,6 +53,8 @@ HANDLERS: Mapping[str, Handler] = {
     "Reciprocal": arithmetic.reciprocal,
     "ReduceMax": pooling.reduced(MaxPool),
     "ReduceMean": pooling.reduced(AveragePool),
+    "ReduceMin": pooling.reduced_min,
+    "ReduceSum": pooling.summed,
     "Relu": elementwise.unary(Relu()),
     "Reshape": shaping.reshape,
     "Sigmoid": elementwise.unary(Sigmoid()),

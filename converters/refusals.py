@@ -20,8 +20,8 @@ _BY_REASON: Mapping[tuple[str, str], tuple[str, ...]] = {
         *("ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"),
         *("QuantizeLinear", "Ceil", "Floor", "Round", "Mod", "BitShift", "FloatQuant", "Trunc"),
     ),
-    ("only means and maxima over axes are supported", "write it with ReduceMean, ReduceMax, Mul and Neg"): (
-        *("GlobalLpPool", "LpPool", "ReduceL1", "ReduceL2", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
+    ("only means, sums and extremes over axes are supported", "write it with ReduceSum, ReduceMax, Abs and Mul"): (
+        *("GlobalLpPool", "LpPool", "ReduceL1", "ReduceL2", "ReduceProd", "ReduceSumSquare"),
     ),
     ("recurrent layers are not supported", "only networks without memory are"): ("GRU", "LSTM", "RNN"),
     ("it normalizes by what it measures in each image", "train with BatchNormalization, which becomes constants"): (

@@ -34,6 +34,8 @@ BINARY, TERNARY_RISK, BINARY_WEIGHTS, FLOAT = "binary", "ternary risk", "binary 
 BYTES_OF_FLOAT32 = 4
 MOST_LEVELS = 256
 """Weights of more values than this come from no quantizer of 8 bits."""
+WITHOUT_WEIGHTS = ("ReduceSum",)
+"""ONNX operators that are layers with weights of 1 here, and no layers in the model."""
 MOST_ZEROS = 1 / 16
 """A larger share of weights that are 0 is that of a ternary layer."""
 
@@ -138,6 +140,7 @@ def make_report(
         node
         for node in graph.nodes
         if isinstance(node.op, (BinaryConv, BinaryDense, BinaryWeightConv, BinaryWeightDense, Conv, Dense))
+        and operators.get(node.name) not in WITHOUT_WEIGHTS
     ]
     binary = [i for i, node in enumerate(found) if isinstance(node.op, (BinaryConv, BinaryDense))]
     on_bits = layers_on_bits(graph)
