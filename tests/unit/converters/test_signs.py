@@ -42,6 +42,17 @@ def expanded(net, number):
     return net.op("Expand", net.constant(number), net.op("Shape", "x"))
 
 
+def table(net, numbers, index, nd=False):
+    """``torch.tensor(numbers)[index]``."""
+    if nd:
+        return net.op("GatherND", net.constant(numbers), net.op("Unsqueeze", index, net.constant([-1], np.int64)))
+    return net.op("Gather", net.constant(numbers), index)
+
+
+def index(net, condition):
+    return net.op("Cast", condition, to=onnx.TensorProto.INT64)
+
+
 def affine(net, x, scale=2.0, offset=1.0):
     return net.op("Sub", net.op("Mul", x, net.constant(scale)), net.constant(offset))
 
@@ -54,6 +65,11 @@ FORMS = {
     "0 <= x": lambda n: where(n, compare("LessOrEqual", first=True)(n), 1.0, -1.0),
     "0 > x": lambda n: where(n, compare("Greater", first=True)(n), -1.0, 1.0),
     "not lt": lambda n: where(n, n.op("Not", compare("Less")(n)), 1.0, -1.0),
+    "table": lambda n: table(n, [-1.0, 1.0], index(n, compare("GreaterOrEqual")(n))),
+    "table by GatherND": lambda n: table(n, [-1.0, 1.0], index(n, compare("Greater")(n)), nd=True),
+    "table, from its end": lambda n: table(
+        n, [1.0, 5.0, -1.0], n.op("Sub", n.constant(0, np.int64), index(n, compare("Less")(n)))
+    ),
     "zero of one element": lambda n: where(n, compare("Greater", [0.0])(n), 1.0, -1.0),
     "full branches": lambda n: where(n, compare("GreaterOrEqual")(n), np.ones((1, SIZE)), -np.ones((1, SIZE))),
     "branches filled at run time": lambda n: n.op(
