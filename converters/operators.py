@@ -29,6 +29,7 @@ HANDLERS: Mapping[str, Handler] = {
     "DepthToSpace": shaping.depth_to_space,
     "Div": arithmetic.arithmetic(ArithmeticKind.DIV),
     "Dropout": elementwise.same,
+    "Einsum": layers.einsum,
     "Expand": picking.expand,
     "Flatten": shaping.flatten,
     "Gather": picking.gather,

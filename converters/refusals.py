@@ -56,7 +56,7 @@ _BY_REASON: Mapping[tuple[str, str], tuple[str, ...]] = {
         *("ConvTranspose", "Col2Im", "DeformConv"),
     ),
     ("only products with a constant matrix are supported", "write it as MatMul, Gemm or Conv"): (
-        *("Attention", "Einsum", "Det"),
+        *("Attention", "Det"),
     ),
     ("it is random", "export the model in evaluation mode"): (
         *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
