@@ -44,10 +44,14 @@ _BY_REASON: Mapping[tuple[str, str], tuple[str, ...]] = {
         *("Sign", "Xor", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"),
     ),
     ("the places or sizes that it works with depend on the data", "use Slice, Split or Gather with constants"): (
-        *("Compress", "GatherElements", "GatherND", "NonMaxSuppression", "NonZero", "OneHot", "ScatterElements"),
-        *("Scatter", "ScatterND", "RoiAlign", "MaxRoiPool", "MaxUnpool", "GridSample", "Unique", "EyeLike", "Range"),
+        *("Compress", "GatherElements", "GatherND", "NonMaxSuppression", "NonZero", "OneHot"),
+        *("RoiAlign", "MaxRoiPool", "MaxUnpool", "GridSample", "Unique", "EyeLike"),
         *("ConstantOfShape", "CumSum", "ReverseSequence", "Trilu"),
     ),
+    (
+        "only assignment to constant places along axes other than the batch is supported",
+        "join the parts with torch.cat, or choose with torch.where",
+    ): ("Range", "Scatter", "ScatterElements", "ScatterND"),
     ("images are not resized within a network", "resize them before, or use AveragePool or Tile"): (
         "Resize",
         "Upsample",

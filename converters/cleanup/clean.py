@@ -16,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_ir.passes import common
 from onnxscript import optimizer
 
+from bnnrt.converters.cleanup.assignments import lower_assignments
 from bnnrt.converters.cleanup.dequantize import fold_dequantized
 from bnnrt.converters.cleanup.expansion import drop_expansions, expand_compared, pad_joined
 from bnnrt.converters.cleanup.masks import lower_masks
@@ -66,6 +67,7 @@ def clean(proto: onnx.ModelProto) -> ir.Model:
         while _fold_picked_sizes(model):
             _fold(model)
         lower_masks(model)
+        lower_assignments(model)
         _run(model, common.RemoveUnusedNodesPass())
         drop_expansions(model)
         expand_compared(model)
