@@ -61,10 +61,11 @@ def _dense_of_rows(scope: Scope, node: OnnxNode, value: Value, weights: Array) -
 
 
 def matmul(scope: Scope, node: OnnxNode) -> Value:
-    """MatMul of a computed tensor and a constant matrix, over the tensor's last axis."""
+    """MatMul of a computed tensor and a constant matrix, over the tensor's last axis, or with the matrix first."""
+    if node.constant(0) is not None:
+        return _matrix_first(scope, node)
     if node.constant(1) is None:
-        what = "a constant times a tensor" if node.constant(0) is not None else "a product of two tensors"
-        raise node.error(what, "only a tensor times a constant matrix is supported")
+        raise node.error("a product of two tensors", "only a tensor times a constant matrix is supported")
     value, weights = scope.value(node, 0), float32(node, 1, "weights")
     while weights.ndim > 2 and weights.shape[0] == 1 and weights.ndim <= len(value.shape) + 1:
         weights = weights[0]
@@ -76,6 +77,21 @@ def matmul(scope: Scope, node: OnnxNode) -> Value:
     if weights.shape[0] != value.shape[-1]:
         raise node.error(f"weights for {weights.shape[0]} features do not fit {value.shape[-1]}")
     return _product(scope, node, value, weights.T)
+
+
+def _matrix_first(scope: Scope, node: OnnxNode) -> Value:
+    """A matrix [outputs, inputs] times each [inputs, columns] of a tensor, as of the windows that unfold gives."""
+    weights, value = float32(node, 0, "weights"), scope.value(node, 1)
+    while weights.ndim > 2 and weights.shape[0] == 1 and weights.ndim <= len(value.shape) + 1:
+        weights = weights[0]
+    if weights.ndim != 2 or len(value.shape) < 2:
+        shapes = f"{weights.ndim}-dimensional weights and [N, {listed(value.shape)}]"
+        raise node.error(f"a product of {shapes}", "only a matrix times [N, ..., features, columns] is supported")
+    if weights.shape[1] != value.shape[-2]:
+        raise node.error(f"weights for {weights.shape[1]} features do not fit {value.shape[-2]}")
+    last = len(value.shape) - 1
+    swapped = (*range(last - 1), last, last - 1)
+    return layout.transposed(_product(scope, node, layout.transposed(value, swapped), weights), swapped)
 
 
 def _product(scope: Scope, node: OnnxNode, value: Value, weights: Array) -> Value:

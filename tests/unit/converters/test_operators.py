@@ -236,6 +236,32 @@ def test_matmul_of_rows(shape, weights):
     check(net.model(net.op("Add", net.matmul(x, integers(*weights)), net.constant(integers(5)))), integers(2, *shape))
 
 
+@pytest.mark.parametrize("shape", [(4, 3), (2, 4, 5), (4, 4, 4)])
+@pytest.mark.parametrize("weights", [(5, 4), (1, 5, 4)])
+def test_matmul_with_the_matrix_first(shape, weights):
+    net = Net(*shape)
+    check(net.model(net.op("MatMul", net.constant(integers(*weights)), "x")), integers(2, *shape))
+
+
+def test_a_matrix_times_the_windows_of_bits():
+    """As ``F.unfold`` is exported: rows and columns are gathered, [N, channels, 3, 4, 3, 3]."""
+    net = Net(5, 6, 5)
+    rows, columns = (np.arange(3)[:, None] + np.arange(size - 2) for size in (6, 5))
+    y = net.op("Gather", net.sign("x"), net.constant(rows, np.int64), axis=2)
+    y = net.op("Transpose", net.op("Gather", y, net.constant(columns, np.int64), axis=4), perm=[0, 1, 2, 4, 3, 5])
+    y = net.op("Reshape", y, net.constant([-1, 45, 12], np.int64))
+    y = net.op("MatMul", net.constant(signs(RNG, 8, 45)), y)
+    bundle = check(net.model(net.op("Reshape", y, net.constant([-1, 8, 4, 3], np.int64))), integers(2, 5, 6, 5))
+    assert "BinaryConv" in kinds(bundle.model)
+
+
+@pytest.mark.parametrize(("shape", "weights"), [((4,), (5, 4)), ((4, 3), (5, 3)), ((2, 4, 3), (2, 5, 4))])
+def test_other_products_with_the_matrix_first_are_refused(shape, weights):
+    net = Net(*shape)
+    with pytest.raises(ConversionError, match="MatMul"):
+        converted(net.model(net.op("MatMul", net.constant(integers(*weights)), "x")))
+
+
 def test_matmul_of_rows_of_bits():
     net = Net(3, 40)
     bundle = check(net.model(net.matmul(net.sign("x"), signs(RNG, 40, 5))), integers(2, 3, 40))
