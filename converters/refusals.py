@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
-from bnnrt.converters.onnx_model.node import STANDARD_DOMAINS, OnnxNode
+from bnnrt.converters.onnx_model.node import COMPARISONS, STANDARD_DOMAINS, OnnxNode, constant_of
 
 __all__ = ["refuse"]
 
@@ -34,8 +34,12 @@ _BY_REASON: Mapping[tuple[str, str], tuple[str, ...]] = {
     ): (
         *("Celu", "Elu", "Erf", "Exp", "Gelu", "Log", "Mish", "Selu", "Shrink", "Softplus", "Softsign", "Swish"),
         *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan", "Sqrt"),
-        *("Hardmax", "Tanh", "ReduceLogSum", "ReduceLogSumExp", "ThresholdedRelu"),
+        *("Hardmax", "ReduceLogSum", "ReduceLogSumExp", "ThresholdedRelu"),
     ),
+    (
+        "it has no form with the same bits everywhere",
+        "leave it out in front of a sign, which it changes only for numbers below 2**-142 in size; use Clip elsewhere",
+    ): ("Tanh",),
     (
         "a comparison or sign that does not become two numbers, such as -1 and +1, is not supported",
         "see docs/converter.md for the forms of sign that are known",
@@ -80,6 +84,9 @@ def _reason(node: OnnxNode) -> tuple[str, str]:
     domain = node.node.domain
     if "fpgadataflow" in domain:
         return "FINN's operators for FPGAs are not supported", "give the model that FINN started from"
+    if node.node.op_type in COMPARISONS and all(constant_of(value) is None for value in node.node.inputs):
+        what = "a comparison of two tensors that depend on the data is not supported"
+        return what, "compare their difference with 0, as (x - x.mean(...)) > 0, and make -1 and +1 of it"
     if node.node.op_type in _BY_OPERATOR:
         return _BY_OPERATOR[node.node.op_type]
     if domain not in STANDARD_DOMAINS:
