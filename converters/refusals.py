@@ -86,8 +86,8 @@ def _reason(node: OnnxNode) -> tuple[str, str]:
     if "fpgadataflow" in domain:
         return "FINN's operators for FPGAs are not supported", "give the model that FINN started from"
     if node.node.op_type in ORDERS and all(constant_of(value) is None for value in node.node.inputs):
-        what = "a comparison of two tensors that depend on the data is not supported"
-        return what, "compare their difference with 0, as (x - x.mean(...)) > 0, and make -1 and +1 of it"
+        what = "a comparison of two tensors that depend on the data, and of which no sign is made, is not supported"
+        return what, "make -1 and +1 of it, and with >= and <= compare the difference with 0, as (x - x.mean(...)) >= 0"
     if node.node.op_type in _BY_OPERATOR:
         return _BY_OPERATOR[node.node.op_type]
     if domain not in STANDARD_DOMAINS:

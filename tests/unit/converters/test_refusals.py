@@ -61,9 +61,9 @@ def finn(net):
         (lambda net: net.op("Round", "x"), "Round", "several bits"),
         (lambda net: net.op("Greater", "x", net.constant(0.0)), "Greater", "+1"),
         (
-            lambda net: net.op("Greater", "x", net.op("ReduceMean", "x", axes=[1])),
-            "Greater",
-            "compare their difference",
+            lambda net: net.op("LessOrEqual", "x", net.op("ReduceMean", "x", axes=[1])),
+            "LessOrEqual",
+            "compare the difference",
         ),
         (lambda net: net.op("Tanh", "x"), "Tanh", "leave it out in front of a sign"),
         (lambda net: net.op("Bernoulli", "x"), "Bernoulli", "evaluation mode"),
