@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Protocol
 
 import onnx_ir as ir
@@ -13,7 +14,14 @@ from bnnrt.converters.handlers import layout
 from bnnrt.converters.handlers.layout import Value
 from bnnrt.converters.handlers.scope import Scope
 from bnnrt.converters.handlers.shape_values import computes_shape
-from bnnrt.converters.onnx_model.node import STANDARD_DOMAINS, OnnxNode, is_standard, qualified, static_shape
+from bnnrt.converters.onnx_model.node import (
+    STANDARD_DOMAINS,
+    OnnxNode,
+    constant_of,
+    is_standard,
+    qualified,
+    static_shape,
+)
 from bnnrt.converters.operators import HANDLERS
 from bnnrt.converters.refusals import refuse
 from bnnrt.errors import ConversionError, GraphError, printable
@@ -48,6 +56,8 @@ class Imported:
     """Names of the Sign nodes that are ONNX signs, which give 0 at 0."""
     limited_signs: frozenset[str]
     """Names of the Sign nodes that are the model's function only for numbers smaller than 2**23 in size."""
+    constants: Mapping[str, tuple[str, ...]]
+    """Of which ONNX constants each constant of the graph was made, all by their names."""
     values: Mapping[str, Value]
     """How each computed ONNX value lies in a tensor, by its name; the tensor may not be needed and so not be there."""
 
@@ -153,6 +163,7 @@ def _import(model: ir.Model, binding: InputBinding) -> Imported:
     _refuse_at_large(model)
     scope = Scope(draft, _batch(model), _opset(model))
     scope.values.update(binding.bind(draft, model))
+    constants: dict[str, tuple[str, ...]] = {}
     for node, name in zip(model.graph, _names(model), strict=True):
         if computes_shape(node):
             continue
@@ -160,7 +171,10 @@ def _import(model: ir.Model, binding: InputBinding) -> Imported:
         handler = HANDLERS.get(qualified(node))
         if handler is None:
             refuse(named)
+        given = len(draft.constants)
         made = handler(scope, named)
+        read = tuple(value.name or "" for value in node.inputs if constant_of(value) is not None and value is not None)
+        constants.update(dict.fromkeys(islice(draft.constants, given, None), read))
         scope.operators[name] = named.operator
         for output, value in zip(node.outputs, [made] if isinstance(made, Value) else made, strict=False):
             scope.values[output.name or ""] = value
@@ -168,7 +182,7 @@ def _import(model: ir.Model, binding: InputBinding) -> Imported:
     for output in model.graph.outputs:
         _finish(scope, output, finished)
     signs = frozenset(scope.open_signs), frozenset(scope.limited_signs)
-    return Imported(draft.graph(outputs), scope.operators, *signs, scope.values)
+    return Imported(draft.graph(outputs), scope.operators, *signs, constants, scope.values)
 
 
 def _refuse_at_large(model: ir.Model) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
-from bnnrt.converters.onnx_model.node import STANDARD_DOMAINS, OnnxNode
+from bnnrt.converters.onnx_model.node import STANDARD_DOMAINS, OnnxNode, constant_of
 
 __all__ = ["refuse"]
 
@@ -20,8 +20,8 @@ _BY_REASON: Mapping[tuple[str, str], tuple[str, ...]] = {
         *("ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"),
         *("QuantizeLinear", "Ceil", "Floor", "Round", "Mod", "BitShift", "FloatQuant", "Trunc"),
     ),
-    ("only means and maxima over axes are supported", "write it with ReduceMean, ReduceMax, Mul and Neg"): (
-        *("GlobalLpPool", "LpPool", "ReduceL1", "ReduceL2", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
+    ("only means, sums and extremes over axes are supported", "write it with ReduceSum, ReduceMax, Abs and Mul"): (
+        *("GlobalLpPool", "LpPool", "ReduceL1", "ReduceL2", "ReduceProd", "ReduceSumSquare"),
     ),
     ("recurrent layers are not supported", "only networks without memory are"): ("GRU", "LSTM", "RNN"),
     ("it normalizes by what it measures in each image", "train with BatchNormalization, which becomes constants"): (
@@ -34,8 +34,12 @@ _BY_REASON: Mapping[tuple[str, str], tuple[str, ...]] = {
     ): (
         *("Celu", "Elu", "Erf", "Exp", "Gelu", "Log", "Mish", "Selu", "Shrink", "Softplus", "Softsign", "Swish"),
         *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan", "Sqrt"),
-        *("Hardmax", "Tanh", "ReduceLogSum", "ReduceLogSumExp", "ThresholdedRelu"),
+        *("Hardmax", "ReduceLogSum", "ReduceLogSumExp", "ThresholdedRelu"),
     ),
+    (
+        "it has no form with the same bits everywhere",
+        "leave it out in front of a sign, which it changes only for numbers below 2**-142 in size; use Clip elsewhere",
+    ): ("Tanh",),
     (
         "a comparison or sign that does not become two numbers, such as -1 and +1, is not supported",
         "see docs/converter.md for the forms of sign that are known",
@@ -44,10 +48,14 @@ _BY_REASON: Mapping[tuple[str, str], tuple[str, ...]] = {
         *("Sign", "Xor", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"),
     ),
     ("the places or sizes that it works with depend on the data", "use Slice, Split or Gather with constants"): (
-        *("Compress", "GatherElements", "GatherND", "NonMaxSuppression", "NonZero", "OneHot", "ScatterElements"),
-        *("Scatter", "ScatterND", "RoiAlign", "MaxRoiPool", "MaxUnpool", "GridSample", "Unique", "EyeLike", "Range"),
+        *("Compress", "GatherElements", "GatherND", "NonMaxSuppression", "NonZero", "OneHot"),
+        *("RoiAlign", "MaxRoiPool", "MaxUnpool", "GridSample", "Unique", "EyeLike"),
         *("ConstantOfShape", "CumSum", "ReverseSequence", "Trilu"),
     ),
+    (
+        "only assignment to constant places along axes other than the batch is supported",
+        "join the parts with torch.cat, or choose with torch.where",
+    ): ("Range", "Scatter", "ScatterElements", "ScatterND"),
     ("images are not resized within a network", "resize them before, or use AveragePool or Tile"): (
         "Resize",
         "Upsample",
@@ -56,12 +64,13 @@ _BY_REASON: Mapping[tuple[str, str], tuple[str, ...]] = {
         *("ConvTranspose", "Col2Im", "DeformConv"),
     ),
     ("only products with a constant matrix are supported", "write it as MatMul, Gemm or Conv"): (
-        *("Attention", "Einsum", "Det"),
+        *("Attention", "Det"),
     ),
     ("it is random", "export the model in evaluation mode"): (
         *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
     ),
 }
+ORDERS = ("Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 _UNKNOWN = "this operator is not supported"
 _BY_OPERATOR = {operator: reason for reason, operators in _BY_REASON.items() for operator in operators}
 
@@ -76,6 +85,9 @@ def _reason(node: OnnxNode) -> tuple[str, str]:
     domain = node.node.domain
     if "fpgadataflow" in domain:
         return "FINN's operators for FPGAs are not supported", "give the model that FINN started from"
+    if node.node.op_type in ORDERS and all(constant_of(value) is None for value in node.node.inputs):
+        what = "a comparison of two tensors that depend on the data, and of which no sign is made, is not supported"
+        return what, "make -1 and +1 of it, and with >= and <= compare the difference with 0, as (x - x.mean(...)) >= 0"
     if node.node.op_type in _BY_OPERATOR:
         return _BY_OPERATOR[node.node.op_type]
     if domain not in STANDARD_DOMAINS:

@@ -34,12 +34,17 @@ BINARY, TERNARY_RISK, BINARY_WEIGHTS, FLOAT = "binary", "ternary risk", "binary 
 BYTES_OF_FLOAT32 = 4
 MOST_LEVELS = 256
 """Weights of more values than this come from no quantizer of 8 bits."""
+WITHOUT_WEIGHTS = ("ReduceSum",)
+"""ONNX operators that are layers with weights of 1 here, and no layers in the model."""
+MOST_ZEROS = 1 / 16
+"""A larger share of weights that are 0 is that of a ternary layer."""
 
 # The kinds of warnings.
 FLOAT_BETWEEN = "float between binary layers"
 LATENT_WEIGHTS = "latent weights"
 NOTHING_BINARY = "no binary layer"
 MULTI_BIT = "multi-bit quantizer"
+ZERO_WEIGHTS = "weights of 0"
 SIGN_OF_ZERO = "sign of 0"
 LARGE_NUMBERS = "sign of large numbers"
 
@@ -135,6 +140,7 @@ def make_report(
         node
         for node in graph.nodes
         if isinstance(node.op, (BinaryConv, BinaryDense, BinaryWeightConv, BinaryWeightDense, Conv, Dense))
+        and operators.get(node.name) not in WITHOUT_WEIGHTS
     ]
     binary = [i for i, node in enumerate(found) if isinstance(node.op, (BinaryConv, BinaryDense))]
     on_bits = layers_on_bits(graph)
@@ -172,16 +178,31 @@ def _of_float(name: str, weights: Array, why: str, *, on_bits: bool, between: bo
         and levels is None
         and bool(np.isfinite(weights).all() and (weights != 0).all())
     )
+    zeros = _zeros(weights) if on_bits else 0
+    few = 0 < zeros <= MOST_ZEROS * weights.size
+    some = (
+        f"{zeros} of its {weights.size} weights {'is' if zeros == 1 else 'are'} 0 and the others +-a: sign(0) of a "
+        "latent weight gives that; before the export, set latent weights of 0 to a small number, as w[w == 0] = 1e-8"
+    )
     lost = "its input is bits but its weights are not +-a: if the export lost their sign, --binarize-weights takes it"
     if between:
-        text = f"stayed in float between binary layers: {why}"
-        return [Notice(FLOAT_BETWEEN, name, f"{text}; {lost}" if latent else text)]
+        more = f"; {lost}" if latent else f"; {some}" if few else ""
+        return [Notice(FLOAT_BETWEEN, name, f"stayed in float between binary layers: {why}{more}")]
+    if few:
+        return [Notice(ZERO_WEIGHTS, name, some)]
     if latent and not last:
         return [Notice(LATENT_WEIGHTS, name, lost)]
     if levels is not None:
         text = f"an output's weights have {levels} values, as a quantizer of several bits gives: they run in float"
         return [Notice(MULTI_BIT, name, text)]
     return []
+
+
+def _zeros(weights: Array) -> int:
+    """How many weights are 0, if those of each output are +-a otherwise; else 0."""
+    largest = np.abs(weights).max(axis=tuple(range(1, weights.ndim)), keepdims=True)
+    others_alike = not isinstance(signed_weights(np.where(weights == 0, largest, weights)), str)
+    return int(((weights == 0) & (largest != 0)).sum()) if others_alike else 0
 
 
 def _row(graph: Graph, node: Node, operator: str, kind: str, why: str, binarized: bool) -> LayerRow:
@@ -217,6 +238,9 @@ def _kind(
     signed = signed_weights(weights)
     if isinstance(signed, str):
         levels = _levels(weights)
+        zeros = _zeros(weights)
+        if zeros:
+            return FLOAT, f"{signed}: {zeros} of {weights.size}"
         return FLOAT, signed if levels is None else f"{signed}: {levels} values"
     if node.name in on_bits:
         return FLOAT, "half the size of its weights is no float32 number, or its terms are too many"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx import defs
@@ -15,11 +16,13 @@ from onnx.reference import ReferenceEvaluator
 from onnx_ir.passes import common
 from onnxscript import optimizer
 
+from bnnrt.converters.cleanup.assignments import lower_assignments
 from bnnrt.converters.cleanup.dequantize import fold_dequantized
 from bnnrt.converters.cleanup.expansion import drop_expansions, expand_compared, pad_joined
 from bnnrt.converters.cleanup.masks import lower_masks
 from bnnrt.converters.cleanup.qonnx import lower_quantizers
 from bnnrt.converters.cleanup.xnor import lower_xnor
+from bnnrt.converters.handlers.shape_values import integers
 from bnnrt.converters.onnx_model.node import STANDARD_DOMAINS, OnnxNode, constant_of, is_standard, static_shape
 from bnnrt.converters.onnx_model.proto import nodes, versions
 from bnnrt.converters.onnx_model.writer import add_constant, replace
@@ -61,7 +64,10 @@ def clean(proto: onnx.ModelProto) -> ir.Model:
             _fold(model)
         while _fold_sizes(model):
             pass
+        while _fold_picked_sizes(model):
+            _fold(model)
         lower_masks(model)
+        lower_assignments(model)
         _run(model, common.RemoveUnusedNodesPass())
         drop_expansions(model)
         expand_compared(model)
@@ -169,6 +175,28 @@ def _fold_sizes(model: ir.Model) -> bool:
     if waiting:
         _fold(model)
     return _static_shapes(model) < waiting
+
+
+def _fold_picked_sizes(model: ir.Model) -> bool:
+    """Evaluate Gather and Slice of a shape of which they pick known sizes; whether there were any."""
+    found = False
+    for node in list(model.graph):
+        source = node.inputs[0].producer() if is_standard(node, "Gather", "Slice") and node.inputs[0] else None
+        shape = static_shape(source.inputs[0]) if source is not None and is_standard(source, "Shape") else None
+        if source is None or not shape:
+            continue
+        of = source.inputs[0]
+        sizes = integers(node.outputs[0], {of.name or "": shape[1:]} if of is not None else {}, shape[0])
+        if sizes is None or None in sizes:
+            continue
+        picked = np.array(sizes, dtype=np.int64)
+        index = constant_of(node.inputs[1])
+        if node.op_type == "Gather" and index is not None:
+            picked = picked.reshape(index.shape)
+        replace(node, add_constant(model.graph, f"{node.outputs[0].name}/sizes", picked))
+        model.graph.remove(node, safe=True)
+        found = True
+    return found
 
 
 def _static_shapes(model: ir.Model) -> int:

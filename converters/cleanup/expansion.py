@@ -12,7 +12,7 @@ from onnx_ir.passes import common
 
 from bnnrt.converters.draft import Array
 from bnnrt.converters.onnx_model.node import COMPARISONS, constant_of, is_standard, static_shape
-from bnnrt.converters.onnx_model.uniform import is_shape_of, same_shape, uniform_beside
+from bnnrt.converters.onnx_model.uniform import is_shape_of, keeps_shape, same_shape, uniform_beside
 from bnnrt.converters.onnx_model.writer import Replacement, add_constant, replace
 
 __all__ = ["drop_expansions", "expand_compared", "pad_joined"]
@@ -21,6 +21,7 @@ ELEMENTWISE = (
     *("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min"),
     *("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"),
 )
+SHAPE_KEEPING = ("BatchNormalization", "Cast", "Clip", "Identity", "LeakyRelu", "Neg", "PRelu", "Relu")
 
 
 def drop_expansions(model: ir.Model) -> None:
@@ -30,7 +31,10 @@ def drop_expansions(model: ir.Model) -> None:
     its shapes inferred.
     """
     for node in model.graph:
-        if not is_standard(node, "Expand") or constant_of(node.inputs[0]) is None:
+        if is_standard(node, *SHAPE_KEEPING):
+            _take_shape(node, node.inputs[0])
+        constant = constant_of(node.inputs[0]) if is_standard(node, "Expand") else None
+        if constant is None:
             continue
         expanded = node.outputs[0]
         for reader, index in tuple(expanded.uses()):
@@ -40,9 +44,19 @@ def drop_expansions(model: ir.Model) -> None:
                 # Of PRelu, only the slopes are broadcast.
                 others = [reader.inputs[0]] if is_standard(reader, "PRelu") and index == 1 else []
             sizes = node.inputs[1]
-            if any(value and (same_shape(value, expanded) or is_shape_of(sizes, value)) for value in others):
+            alike = [value for value in others if value and (same_shape(value, expanded) or is_shape_of(sizes, value))]
+            if alike:
                 reader.replace_input_with(index, node.inputs[0])
+            if alike and len(reader.inputs) == 2 and keeps_shape(constant, alike[0]):
+                _take_shape(reader, alike[0])
     common.RemoveUnusedNodesPass()(model)
+
+
+def _take_shape(node: ir.Node, value: ir.Value | None) -> None:
+    """Let the output of ``node`` have the shape of ``value``: inference has given its free sizes other names."""
+    output = node.outputs[0]
+    if value is not None and value.shape is not None and not output.is_graph_output():
+        output.shape = ir.Shape(list(value.shape))
 
 
 def expand_compared(model: ir.Model) -> None:

@@ -91,7 +91,7 @@ def _misfit(node: OnnxNode) -> tuple[str, str] | None:
             return "the bit width or the zero point is not a constant", "only constant parameters are supported"
         bits = float(width.reshape(-1)[0])
         if bits != 1:
-            return f"{bits:g} bits", "only quantizers of one bit are supported"
+            return f"{bits:g} bits", _several_bits(node, "only quantizers of one bit are supported")
         if zero.any():
             return "the zero point is not 0", "only 0 is supported"
         if not {"signed", "narrow"} <= node.node.attributes.keys():
@@ -118,7 +118,8 @@ def _threshold_misfit(node: OnnxNode) -> tuple[str, str] | None:
     if thresholds.ndim != 2 or thresholds.size == 0:
         return f"thresholds of shape {list(thresholds.shape)}", "only [channels, 1] is supported"
     if thresholds.shape[1] != 1:
-        return f"{thresholds.shape[1]} thresholds a channel", "only one, which gives one bit, is supported"
+        what = f"{thresholds.shape[1]} thresholds a channel"
+        return what, _several_bits(node, "only one, which gives one bit, is supported")
     floats = thresholds.dtype == np.float32 and (x is None or x.dtype == np.float32)
     if not floats or not node.has_input(0) or not np.isfinite(thresholds).all():
         return "only float32 numbers and finite thresholds are supported", ""
@@ -126,6 +127,13 @@ def _threshold_misfit(node: OnnxNode) -> tuple[str, str] | None:
     if len(thresholds) > 1 and layout and "C" not in layout:
         return f"data_layout {layout} has no channels", "name them C"
     return None
+
+
+def _several_bits(node: OnnxNode, fix: str) -> str:
+    """What to do about a quantizer of several bits: at an input, it changes nothing of what is quantized already."""
+    if not node.has_input(0) or not node.input(0).is_graph_input():
+        return fix
+    return f"{fix}; this one is of the model's input: export the model without it and feed it what it would give"
 
 
 def _thresholds(node: ir.Node) -> Array | None:

@@ -13,7 +13,7 @@ from bnnrt.converters.handlers.windows import of_image, spatial_image, window_of
 from bnnrt.converters.onnx_model.node import OnnxNode
 from bnnrt.ops import ArithmeticKind, Conv, Dense, Window
 
-__all__ = ["conv", "gemm", "matmul"]
+__all__ = ["conv", "einsum", "gemm", "matmul"]
 
 
 def conv(scope: Scope, node: OnnxNode) -> Value:
@@ -61,10 +61,11 @@ def _dense_of_rows(scope: Scope, node: OnnxNode, value: Value, weights: Array) -
 
 
 def matmul(scope: Scope, node: OnnxNode) -> Value:
-    """MatMul of a computed tensor and a constant matrix, over the tensor's last axis."""
+    """MatMul of a computed tensor and a constant matrix, over the tensor's last axis, or with the matrix first."""
+    if node.constant(0) is not None:
+        return _matrix_first(scope, node)
     if node.constant(1) is None:
-        what = "a constant times a tensor" if node.constant(0) is not None else "a product of two tensors"
-        raise node.error(what, "only a tensor times a constant matrix is supported")
+        raise node.error("a product of two tensors", "only a tensor times a constant matrix is supported")
     value, weights = scope.value(node, 0), float32(node, 1, "weights")
     while weights.ndim > 2 and weights.shape[0] == 1 and weights.ndim <= len(value.shape) + 1:
         weights = weights[0]
@@ -75,8 +76,61 @@ def matmul(scope: Scope, node: OnnxNode) -> Value:
         )
     if weights.shape[0] != value.shape[-1]:
         raise node.error(f"weights for {weights.shape[0]} features do not fit {value.shape[-1]}")
+    return _product(scope, node, value, weights.T)
+
+
+def _matrix_first(scope: Scope, node: OnnxNode) -> Value:
+    """A matrix [outputs, inputs] times each [inputs, columns] of a tensor, as of the windows that unfold gives."""
+    weights, value = float32(node, 0, "weights"), scope.value(node, 1)
+    while weights.ndim > 2 and weights.shape[0] == 1 and weights.ndim <= len(value.shape) + 1:
+        weights = weights[0]
+    if weights.ndim != 2 or len(value.shape) < 2:
+        shapes = f"{weights.ndim}-dimensional weights and [N, {listed(value.shape)}]"
+        raise node.error(f"a product of {shapes}", "only a matrix times [N, ..., features, columns] is supported")
+    if weights.shape[1] != value.shape[-2]:
+        raise node.error(f"weights for {weights.shape[1]} features do not fit {value.shape[-2]}")
+    last = len(value.shape) - 1
+    swapped = (*range(last - 1), last, last - 1)
+    return layout.transposed(_product(scope, node, layout.transposed(value, swapped), weights), swapped)
+
+
+def _product(scope: Scope, node: OnnxNode, value: Value, weights: Array) -> Value:
+    """``value`` [N, ..., inputs] times ``weights`` [outputs, inputs]."""
     layer = _dense if len(value.shape) == 1 else _dense_of_rows
-    return layer(scope, node, value, weights.T)
+    return layer(scope, node, value, weights)
+
+
+def einsum(scope: Scope, node: OnnxNode) -> Value:
+    """Einsum of a computed tensor and a constant matrix that is their product along one axis, as ``nchw,oc->nohw``."""
+    fix = "write it as ReduceSum, Transpose and MatMul of a tensor and a constant matrix"
+    equation = node.text("equation", "").replace(" ", "")
+    left, arrow, out = equation.partition("->")
+    terms = left.split(",")
+    constant = next((i for i in range(len(node.node.inputs)) if node.constant(i) is not None), None)
+    if not arrow or len(terms) != 2 or len(node.node.inputs) != 2 or constant is None:
+        raise node.error(f"{equation} is no product of a tensor and a constant matrix", fix)
+    value, weights = scope.value(node, 1 - constant), float32(node, constant, "weights")
+    ofx, ofw = terms[1 - constant], terms[constant]
+    rank = len(value.shape) + 1
+    # Letters cannot be digits: these stand for the axes of an ellipsis.
+    rest = "0123456789"[: max(0, rank - len(ofx.replace("...", "")))]
+    ofx, out = ofx.replace("...", rest), out.replace("...", rest)
+    shared, new = set(ofw) & set(ofx), set(ofw) - set(ofx)
+    distinct = all(len(set(term)) == len(term) for term in (ofx, ofw, out))
+    if not distinct or len(ofx) != rank or len(ofw) != 2 or weights.ndim != 2 or len(shared) != 1 or "..." in ofw:
+        raise node.error(f"{equation} is no product of a tensor and a constant matrix", fix)
+    (along,), (made,) = shared, new
+    kept = ofx.replace(along, "")
+    if set(out) != {*kept, made}:
+        raise node.error(f"{equation} sums over axes that the matrix does not have", fix)
+    if along == ofx[0] or out[0] != ofx[0]:
+        raise node.error(f"{equation} mixes the images of a batch", "keep the batch first")
+    matrix = weights if ofw[0] == made else weights.T
+    if matrix.shape[1] != value.shape[ofx.index(along) - 1]:
+        raise node.error(f"weights for {matrix.shape[1]} features do not fit {value.shape[ofx.index(along) - 1]}")
+    ready = layout.transposed(value, tuple(ofx.index(label) - 1 for label in (kept + along)[1:]))
+    made_of = (kept + made)[1:]
+    return layout.transposed(_product(scope, node, ready, matrix), tuple(made_of.index(label) for label in out[1:]))
 
 
 def gemm(scope: Scope, node: OnnxNode) -> Value:

@@ -5,7 +5,7 @@ With a free batch they are no constants, but they are known all the same, but fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from operator import add, floordiv, mul, sub
 
@@ -39,7 +39,7 @@ def _is_size(value: ir.Value) -> bool:
     return constant_of(value) is not None or (producer is not None and computes_shape(producer))
 
 
-def integers(value: ir.Value, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> Sizes | None:
+def integers(value: ir.Value, shapes: Mapping[str, Sequence[int | None]], batch: int | None) -> Sizes | None:
     """The elements of an integer vector or scalar, None standing for the free batch; None if they are not known.
 
     Args:
@@ -71,7 +71,7 @@ def integers(value: ir.Value, shapes: Mapping[str, tuple[int, ...]], batch: int 
     return _picked(node, parts[0])
 
 
-def _sizes(node: ir.Node, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> Sizes | None:
+def _sizes(node: ir.Node, shapes: Mapping[str, Sequence[int | None]], batch: int | None) -> Sizes | None:
     source = node.inputs[0]
     shape = None if source is None else shapes.get(source.name or "")
     if shape is None:

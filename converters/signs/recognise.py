@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from bnnrt.converters.draft import Array
-from bnnrt.converters.onnx_model.node import LARGEST_FLOAT32
+from bnnrt.converters.onnx_model.node import LARGEST_FLOAT32, constant_of, is_standard
 from bnnrt.converters.onnx_model.writer import Replacement, replace
 from bnnrt.converters.signs.jumps import Jumps
 from bnnrt.converters.signs.steps import Step, step_of
@@ -35,6 +35,7 @@ def recognise(model: ir.Model) -> None:
     for numbers smaller than 2**23 in size.
     """
     steps: dict[ir.Value, Step] = {}
+    differences: dict[ir.Value, Step] = {}
     jumps = Jumps(model.graph)
     for node in list(model.graph):
         if len(node.outputs) != 1:
@@ -45,6 +46,11 @@ def recognise(model: ir.Model) -> None:
             other = jumps.step_of(node)
             step = other if step is None or (other is not None and other.has_two_values) else step
         if step is None:
+            # Only where nothing else is known of it: what compares two functions of one number may be a step of that.
+            step = _of_difference(model.graph, node) or step_of(node, differences)
+            if step is not None:
+                differences[node.outputs[0]] = step
+                _replace(model.graph, node, step)
             continue
         steps[node.outputs[0]] = step
         written = _replace(model.graph, node, step)
@@ -52,6 +58,24 @@ def recognise(model: ir.Model) -> None:
             steps[written] = step
     model.graph.opset_imports.setdefault("bnnrt", 1)
     common.RemoveUnusedNodesPass()(model)
+
+
+def _of_difference(graph: ir.Graph, node: ir.Node) -> Step | None:
+    """Greater and Less of two computed tensors: a > b is a - b > 0 in float32 too.
+
+    A difference rounds to 0 only if it is 0, and it is NaN where a and b are one infinity, of which neither is greater;
+    so the same does not hold of GreaterOrEqual.
+    """
+    if not is_standard(node, "Greater", "Less"):
+        return None
+    a, b = node.inputs if node.op_type == "Greater" else node.inputs[::-1]
+    if a is None or b is None or a.dtype != ir.DataType.FLOAT or b.dtype != ir.DataType.FLOAT:
+        return None
+    if any(value.is_initializer() or constant_of(value) is not None for value in (a, b)):
+        return None
+    source = Replacement(graph, node, "comparison").add("Sub", a, b, part="difference")
+    source.type, source.shape = ir.TensorType(ir.DataType.FLOAT), node.outputs[0].shape
+    return Step(source, None, np.array([False, False, True, False]))
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,8 @@ def step_of(node: ir.Node, steps: Steps) -> Step | None:
         return _of_comparison(node, steps)
     if is_standard(node, "Where"):
         return _of_where(node, steps)
+    if is_standard(node, "Gather", "GatherND"):
+        return _of_table(node, steps)
     first = node.inputs[0] if node.inputs else None
     inner = steps.get(first) if first is not None else None
     if is_standard(node, "Not") and inner is not None:
@@ -139,6 +141,25 @@ def _of_where(node: ir.Node, steps: Steps) -> Step | None:
             return None
         chosen.append(np.full(len(SIDES), uniform))
     return step.become(np.where(step.values, *chosen))
+
+
+def _of_table(node: ir.Node, steps: Steps) -> Step | None:
+    """``table[index]``, of a constant vector and an integer step: Gather, or GatherND of it with one more axis."""
+    table, index = constant_of(node.inputs[0]), node.inputs[1]
+    if is_standard(node, "GatherND"):
+        unsqueezed = None if index is None else index.producer()
+        axes = constant_of(unsqueezed.inputs[1]) if unsqueezed is not None and len(unsqueezed.inputs) == 2 else None
+        rank = 0 if index is None or index.shape is None else len(index.shape)
+        last = axes is not None and axes.reshape(-1).tolist() in ([-1], [rank - 1])
+        if unsqueezed is None or not is_standard(unsqueezed, "Unsqueeze") or not last:
+            return None
+        index = unsqueezed.inputs[0]
+    step = steps.get(index) if index is not None else None
+    if step is None or table is None or table.ndim != 1 or not np.issubdtype(step.values.dtype, np.integer):
+        return None
+    if not ((step.values >= -len(table)) & (step.values < len(table))).all():
+        return None
+    return step.become(table[step.values])
 
 
 def _of_cast(node: ir.Node, step: Step) -> Step | None:

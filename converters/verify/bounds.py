@@ -57,23 +57,32 @@ class Bounds:
     """Of tensors of the imported graph: ``computed`` float64, at most how far apart; ``errors``, how far apart for the
     operators that read them, 0 where both sides take them from ONNX Runtime; ``near`` of signs, where the number in
     front is so near to 0 that the bit may be either; ``values``, the numbers they hold, but for those inside of a
-    layer."""
+    layer. ``apart``, of constants: as in :func:`bounds`."""
 
     values: dict[str, Array] = field(default_factory=dict)
     computed: dict[str, Array] = field(default_factory=dict)
     errors: dict[str, Array] = field(default_factory=dict)
     near: dict[str, Bits] = field(default_factory=dict)
+    apart: Mapping[str, float] = field(default_factory=dict)
 
 
-def bounds(graph: Graph, given: Mapping[str, Array], known: Mapping[str, Array], forced: Collection[str]) -> Bounds:
+def bounds(
+    graph: Graph,
+    given: Mapping[str, Array],
+    known: Mapping[str, Array],
+    forced: Collection[str],
+    apart: Mapping[str, float] | None = None,
+) -> Bounds:
     """Bounds for every tensor of an imported graph.
 
     Args:
         given: its inputs, as fed.
         known: ONNX Runtime's numbers for tensors whose ONNX value is visible, [images, elements].
         forced: tensors that both sides take from ONNX Runtime.
+        apart: for constants that ONNX Runtime computes and rounds otherwise, how far apart they are, as a share of
+            their size.
     """
-    found = Bounds()
+    found = Bounds(apart=apart or {})
     images = len(next(iter(given.values())))
     for name, array in given.items():
         found.values[name] = array
@@ -92,7 +101,7 @@ def bounds(graph: Graph, given: Mapping[str, Array], known: Mapping[str, Array],
                 error = _error(graph, node, found, forced)
             elif layer.node is node:
                 x = node.inputs[0]
-                error = layer_error(graph, layer, found.values[x], found.errors[x])
+                error = layer_error(graph, layer, found.values[x], found.errors[x], found.apart)
             else:
                 error = found.computed[layer.node.outputs[0]]
         found.computed[output] = np.nan_to_num(error, nan=np.inf, posinf=np.inf)
@@ -176,9 +185,10 @@ def _top_k_error(graph: Graph, node: Node, found: Bounds) -> Array:
 
 def _prelu_error(graph: Graph, node: Node, found: Bounds) -> Array:
     error, slope = found.errors[node.inputs[0]], np.abs(graph.constants[node.inputs[1]].data.astype(np.float64))
+    share = found.apart.get(node.inputs[1], 0.0)
     result = np.abs(found.values[node.outputs[0]].astype(np.float64))
-    moved = error * np.maximum(slope, 1) + 2 * UNIT * result + 2 * TINY
-    return np.where(error == 0, 0.0, moved * SLACK)
+    moved = error * np.maximum(slope * (1 + share), 1) + (2 * UNIT + share) * result + 2 * TINY
+    return np.where((error == 0) & (share == 0), 0.0, moved * SLACK)
 
 
 def _average_error(graph: Graph, node: Node, found: Bounds) -> Array:
@@ -245,7 +255,8 @@ def _arithmetic_error(graph: Graph, node: Node, kind: ArithmeticKind, found: Bou
 def _operand(constant: Constant | None, name: str, found: Bounds) -> tuple[Array, Array]:
     if constant is None:
         return found.values[name].astype(np.float64), found.errors[name]
-    return constant.data.astype(np.float64), np.zeros(constant.data.shape)
+    data, share = constant.data.astype(np.float64), found.apart.get(name, 0.0)
+    return data, np.abs(data) * share if share else np.zeros(data.shape)
 
 
 def _of_sum(a: Array, of_a: Array, b: Array, of_b: Array, result: Array) -> Array:

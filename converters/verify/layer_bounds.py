@@ -5,7 +5,7 @@ Neither adds in an order that is known, so the bound is that of any order; it is
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bnnrt.converters.draft import Array
-from bnnrt.converters.verify.rounding import LARGEST_EXACT, LARGEST_STORED, SLACK, TINY, lowest_bit, of_any_order
+from bnnrt.converters.passes.binarize import signed_weights
+from bnnrt.converters.verify.rounding import LARGEST_EXACT, SLACK, TINY, lowest_bit, of_any_order
 from bnnrt.graph import Graph, Node
 from bnnrt.ops import Arithmetic, ArithmeticKind, Conv, Dense
 
@@ -24,13 +25,19 @@ Bits = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A Conv or Dense with what belongs to the same ONNX operator: a factor, then a bias. ``output`` is its tensor."""
+    """A Conv or Dense with what belongs to the same ONNX operator: a factor, then a bias. ``output`` is its tensor.
+
+    ``constants``: the names of all that it computes with.
+    """
 
     node: Node
     inside: tuple[str, ...]
     output: str
     factor: float
     bias: Array | None
+    constants: tuple[str, ...]
+    same_size: bool
+    """Whether a binary layer sums these weights as they are: not those that are one size but for their rounding."""
 
     @property
     def parts(self) -> int:
@@ -44,13 +51,12 @@ def layers_of(graph: Graph, known: Collection[str]) -> dict[str, Layer]:
     for node in graph.nodes:
         if not isinstance(node.op, (Conv, Dense)):
             continue
-        inside, factor, bias = [node.outputs[0]], 1.0, None
+        inside, constants, factor, bias = [node.outputs[0]], [node.inputs[1]], 1.0, None
         while inside[-1] not in known:
             following = readers.get(inside[-1], [])
             step = _constant_step(graph, following[0], inside[-1]) if len(following) == 1 else None
             if step is None or inside[-1] in graph.outputs:
-                inside = inside[:1]
-                factor, bias = 1.0, None
+                inside, constants, factor, bias = inside[:1], constants[:1], 1.0, None
                 break
             kind, constant = step
             if kind is ArithmeticKind.MUL and bias is None:
@@ -58,10 +64,13 @@ def layers_of(graph: Graph, known: Collection[str]) -> dict[str, Layer]:
             elif kind is ArithmeticKind.ADD and bias is None:
                 bias = constant.astype(np.float64)
             else:
-                inside, factor, bias = inside[:1], 1.0, None
+                inside, constants, factor, bias = inside[:1], constants[:1], 1.0, None
                 break
             inside.append(following[0].outputs[0])
-        layer = Layer(node, tuple(inside), inside[-1], factor, bias)
+            constants.append(following[0].inputs[1])
+        signed = signed_weights(graph.constants[node.inputs[1]].data)
+        same_size = isinstance(signed, str) or signed.is_equal
+        layer = Layer(node, tuple(inside), inside[-1], factor, bias, tuple(constants), same_size)
         found.update(dict.fromkeys(inside, layer))
     return found
 
@@ -72,8 +81,12 @@ def _constant_step(graph: Graph, node: Node, tensor: str) -> tuple[ArithmeticKin
     return node.op.kind, graph.constants[node.inputs[1]].data
 
 
-def layer_error(graph: Graph, layer: Layer, x: Array, error: Array) -> Array:
-    """The bound for every element of its output, where ``x``, what the layer reads, is known to ``error``."""
+def layer_error(graph: Graph, layer: Layer, x: Array, error: Array, apart: Mapping[str, float]) -> Array:
+    """The bound for every element of its output, where ``x``, what the layer reads, is known to ``error``.
+
+    Args:
+        apart: how far apart the two sides' constants are, as in :func:`bounds`.
+    """
     matrix = graph.constants[layer.node.inputs[1]].data.astype(np.float64)
     value = np.abs(x.astype(np.float64))
     terms = prod(matrix.shape[1:]) + layer.parts
@@ -81,8 +94,9 @@ def layer_error(graph: Graph, layer: Layer, x: Array, error: Array) -> Array:
     spread = _sums(layer.node.op, error, np.abs(matrix)) if error.any() else np.zeros(size.shape)
     bias = np.zeros(1) if layer.bias is None else np.abs(layer.bias)
     rounding = of_any_order(terms) * (layer.factor * size + bias) + 2 * terms * TINY
-    result = (layer.factor * spread + rounding) * SLACK
-    if layer.factor == 1.0:
+    moved = sum(apart.get(name, 0.0) for name in layer.constants)
+    result = (layer.factor * spread + rounding + moved * (layer.factor * size + bias)) * SLACK
+    if layer.factor == 1.0 and layer.same_size and not moved:
         result = np.where((spread == 0) & _is_exact(x, matrix, layer.bias, size + bias), 0.0, result)
     return result
 
@@ -90,17 +104,15 @@ def layer_error(graph: Graph, layer: Layer, x: Array, error: Array) -> Array:
 def _is_exact(x: Array, weights: Array, bias: Array | None, size: Array) -> Bits:
     """Whether every term of a sum is a multiple of one power of two, and the sum of their sizes at most 2**24 of it.
 
-    Then every partial sum is a float32 number, whatever the order. Weights of more than 12 bits do not count: they may
-    be rounded themselves.
+    Then every partial sum is a float32 number, whatever the order.
     """
     rows = lowest_bit(weights.reshape(len(weights), -1))
-    stored = np.abs(weights.reshape(len(weights), -1)).max(axis=1) <= LARGEST_STORED * rows
     images = lowest_bit(x.reshape(len(x), -1))
     step = images[:, None] * rows[None, :]
     if bias is not None:
         step = np.minimum(step, lowest_bit(np.broadcast_to(bias, len(weights)).reshape(-1, 1)))
     step = step.reshape(len(x), *[1] * (size.ndim - 2), len(weights))
-    exact: Bits = (size <= LARGEST_EXACT * step) & (step >= TINY) & (stored | (size == 0))
+    exact: Bits = (size <= LARGEST_EXACT * step) & (step >= TINY)
     return exact
 
 

@@ -6,14 +6,11 @@ import numpy as np
 
 from bnnrt.converters.draft import Array
 
-__all__ = ["LARGEST_EXACT", "LARGEST_STORED", "SLACK", "TINY", "UNIT", "lowest_bit", "of_any_order"]
+__all__ = ["LARGEST_EXACT", "SLACK", "TINY", "UNIT", "lowest_bit", "of_any_order"]
 
 UNIT = 2.0**-24  # a float32 operation is off by at most this share of its result,
 TINY = 2.0**-149  # or by less than this where the result is subnormal
 LARGEST_EXACT = 2.0**24  # integers up to this are float32 numbers
-# Weights of more bits than these may be what the model itself computes of others, as sign(w) * mean(|w|): ONNX Runtime
-# rounds that in another order than the converter, which has folded it.
-LARGEST_STORED = 2.0**12
 # Covers products of bounds with UNIT, which the formulas leave out, and the rounding of the bounds themselves.
 SLACK = 1 + 2.0**-20
 

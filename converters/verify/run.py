@@ -25,6 +25,7 @@ from bnnrt.converters.pixels import INPUT, PixelInput
 from bnnrt.converters.signs.recognise import recognise
 from bnnrt.converters.sizes import fix_sizes
 from bnnrt.converters.verify.backends import DeviceGraph
+from bnnrt.converters.verify.folded import distances
 from bnnrt.converters.verify.inputs import Batch, Case, batches, extreme_cases, random_cases, tie_cases
 from bnnrt.converters.verify.onnxruntime import OnnxRuntime, inlined, version, visible_values
 from bnnrt.converters.verify.result import BackendResult, OnnxResult, SourceResult, Verification
@@ -127,8 +128,9 @@ def verify(
             matched = differing_constants(graph, found.graph) is not None
             feeds_of = _feeds_of(model, name, binding)
             if matched or name == "model":
+                apart = distances(proto, model, found.imported)
                 sections = Sections(
-                    name, first, graph, found, known[name], matched, runtime, feeds_of, result.onnxruntime
+                    name, first, graph, found, known[name], matched, runtime, feeds_of, apart, result.onnxruntime
                 )
         kinds.append(_Kind(name, first, graph, sections, list(batches(cases, size))))
     _run(kinds, size, wanted.backends, result, progress)

@@ -56,6 +56,7 @@ class Sections:
         first: the position of its first tensor in the order of all graphs.
         graph: the bundle's; ``matched`` says that its tensors are those of ``trace``.
         feeds_of: what ONNX Runtime is fed where the graph is fed something.
+        apart: how far apart the two sides' constants are, as in :func:`bounds`.
     """
 
     def __init__(
@@ -68,10 +69,11 @@ class Sections:
         matched: bool,
         runtime: OnnxRuntime,
         feeds_of: Callable[[Feeds], Feeds],
+        apart: Mapping[str, float],
         result: OnnxResult,
     ) -> None:
         self._name, self._first, self._graph, self._trace, self._carried = name, first, graph, trace, carried
-        self._runtime, self._feeds_of, self._result = runtime, feeds_of, result
+        self._runtime, self._feeds_of, self._apart, self._result = runtime, feeds_of, apart, result
         self._origins = {
             tensor: origin
             for tensor, origin in trace.origins.items()
@@ -112,8 +114,8 @@ class Sections:
         known = {t: c.laid(found[c.name]) for t, c in self._carried.items() if c.name in found}
         graph = self._trace.imported.graph
         bits, fed = ({self._origins[tensor] for tensor in tensors} for tensors in (self._bits, self._fed))
-        whole = bounds(graph, batch.feeds, known, bits)
-        return _Truth(found, bounds(graph, batch.feeds, known, fed), whole, zeros)
+        whole, sections = (bounds(graph, batch.feeds, known, forced, self._apart) for forced in (bits, fed))
+        return _Truth(found, sections, whole, zeros)
 
     def _laid(self, tensor: str, truth: _Truth) -> Array:
         """ONNX Runtime's numbers as a tensor of the graph, [images, elements]."""

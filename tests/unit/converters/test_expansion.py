@@ -54,6 +54,19 @@ def test_rsign_and_rprelu(exporter):
     ]
 
 
+@pytest.mark.parametrize("exporter", ["legacy", "dynamo"])
+def test_two_biases_of_the_shape_of_one_tensor_with_operators_between(exporter):
+    """As in RPReLU, ``p(x + a.expand_as(x)) + b.expand_as(x)``."""
+    net = Net(*X.shape[1:], opset=11 if exporter == "legacy" else 17)
+    x = "x"
+    for _ in range(2):
+        biased = net.op("Add", x, expanded(net, x, BIAS, exporter))
+        bent = net.op("Relu", net.op("PRelu", biased, net.constant(RNG.normal(size=(6, 1, 1)))))
+        x = net.op("Add", bent, expanded(net, x, -BIAS, exporter))
+    bundle = check(net.model(x), X)
+    assert computing(bundle.model) == ["Arithmetic", "PRelu", "Relu", "Arithmetic"] * 2
+
+
 @pytest.mark.parametrize("fill", ["Expand", "ConstantOfShape"])
 def test_a_sign_with_branches_of_a_shape_that_is_put_together(fill):
     net = Net(*X.shape[1:])

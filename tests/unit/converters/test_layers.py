@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bnnrt.converters.passes.binarize import signed_weights
+from bnnrt.errors import ConversionError
 
-from .models import Net, check, computing, kinds, signs
+from .models import Net, check, computing, converted, kinds, signs
 
 RNG = np.random.default_rng(9)
 BITS = signs(RNG, 3, 6, 7, 7)
@@ -183,3 +184,64 @@ def test_residual_sums_stay_float_between_binary_layers():
     z = net.conv(net.sign(net.op("Add", y, net.constant(0.5))), signs(rng, 8, 6, 3, 3))
     bundle = check(net.model(z), BITS)
     assert kinds(bundle.model).count("BinaryConv") == 2
+
+
+EQUATIONS = {
+    "bi,io->bo": ((7,), (7, 4)),
+    "bi, oi -> bo": ((7,), (4, 7)),
+    "bti,oi->bto": ((3, 7), (4, 7)),
+    "bti,oi->bot": ((3, 7), (4, 7)),
+    "nchw,oc->nohw": ((5, 4, 3), (6, 5)),
+    "nchw,co->nhwo": ((5, 4, 3), (5, 6)),
+    "nchw,wo->nohc": ((5, 4, 3), (3, 6)),
+    "...i,oi->...o": ((3, 2, 7), (4, 7)),
+    "b...i,io->bo...": ((3, 2, 7), (7, 4)),
+}
+
+
+@pytest.mark.parametrize("equation", EQUATIONS)
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("of", ["bits", "integers"])
+def test_einsum_of_a_tensor_and_a_matrix(equation, first, of):
+    shape, weights = EQUATIONS[equation]
+    net = Net(*shape)
+    x = net.sign("x") if of == "bits" else "x"
+    matrix = net.constant(signs(RNG, *weights) if of == "bits" else RNG.integers(-9, 9, weights))
+    if first:
+        terms, out = equation.split("->")
+        equation = ",".join(terms.split(",")[::-1]) + "->" + out
+    pair = (matrix, x) if first else (x, matrix)
+    bundle = check(net.model(net.op("Einsum", *pair, equation=equation)), RNG.integers(-9, 9, (2, *shape)).astype("f"))
+    if of == "bits":
+        assert {"BinaryConv", "BinaryDense"} & set(kinds(bundle.model))
+
+
+def test_an_einsum_between_convolutions_moves_nothing():
+    net = Net(6, 7, 7)
+    y = net.op(
+        "Einsum",
+        net.sign(net.conv("x", signs(RNG, 8, 6, 3, 3))),
+        net.constant(signs(RNG, 4, 8)),
+        equation="nchw,oc->nohw",
+    )
+    bundle = check(net.model(net.conv(net.sign(y), signs(RNG, 4, 4, 3, 3))), BITS)
+    assert kinds(bundle.model).count("Transpose") == 2  # at the ends
+
+
+@pytest.mark.parametrize(
+    ("equation", "shape", "weights", "what"),
+    [
+        ("nchw,co->no", (5, 4, 3), (5, 6), "sums over axes that the matrix does not have"),
+        ("bi,bo->io", (5,), (3, 6), "mixes the images of a batch"),
+        ("bi,ij,jo->bo", (5,), (5, 5), "is no product of a tensor and a constant matrix"),
+        ("bi,ijk->bjk", (5,), (5, 2, 3), "is no product of a tensor and a constant matrix"),
+        ("bi,io", (5,), (5, 3), "is no product of a tensor and a constant matrix"),
+        ("bii,io->bo", (5, 5), (5, 3), "is no product of a tensor and a constant matrix"),
+        ("bi,io->ob", (5,), (5, 3), "keep the batch first"),
+    ],
+)
+def test_other_einsums_are_refused(equation, shape, weights, what):
+    net = Net(*shape)
+    matrices = [net.constant(RNG.normal(size=weights)) for _ in range(equation.count(","))]
+    with pytest.raises(ConversionError, match=f"Einsum.*({what})"):
+        converted(net.model(net.op("Einsum", "x", *matrices, equation=equation)))

@@ -143,15 +143,49 @@ def test_global_pools(kind):
 @pytest.mark.parametrize("keepdims", [0, 1])
 @pytest.mark.parametrize("opset", [13, 18])
 @pytest.mark.parametrize("in_layout", [False, True])
-@pytest.mark.parametrize("kind", ["ReduceMean", "ReduceMax"])
+@pytest.mark.parametrize("kind", ["ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum"])
 def test_reduce(kind, axes, keepdims, opset, in_layout):
     net = Net(3, 5, 4, opset=opset)
     x = net.op("Mul", net.conv("x", integers(6, 3, 1, 1)), net.constant(0.5)) if in_layout else "x"
-    if opset < 18:
+    if opset < (13 if kind == "ReduceSum" else 18):
         y = net.op(kind, x, axes=axes, keepdims=keepdims)
     else:
         y = net.op(kind, x, net.constant(axes, np.int64), keepdims=keepdims)
     near(net.model(y), integers(2, 3, 5, 4))
+
+
+def test_a_sum_of_bits_is_exact_and_no_layer_of_the_report():
+    net = Net(8, 6, 5)
+    y = net.sign(net.batch_norm(net.conv(net.sign("x"), signs(RNG, 7, 8, 3, 3)), *norm(RNG, 7)))
+    summed = net.op("ReduceSum", y, net.constant([2, 3], np.int64), keepdims=0)
+    model = net.model(summed, net.op("Div", summed, net.constant(12.0)))
+    graph = check(model, integers(4, 8, 6, 5)).model
+    assert kinds(graph).count("BinaryConv") == 2
+    assert [row.operator for row in converted(model)[1].layers] == ["Conv"]
+    result = check(net.model(net.op("ReduceSum", "x", net.constant([1], np.int64))), integers(2, 8, 6, 5))
+    assert "Conv" not in kinds(result.model)  # the input is real, the weights are bits
+
+
+def test_a_reduction_of_axes_of_one_element_computes_nothing():
+    net = Net(5, 4)
+    above = net.op("Greater", net.op("Unsqueeze", "x", net.constant([-1], np.int64)), net.constant([0.0]))
+    summed = net.op("ReduceSum", net.op("Cast", above, to=1), net.constant([-1], np.int64), keepdims=0)
+    y = net.op("Sub", net.op("Mul", summed, net.constant(2.0)), net.constant(1.0))
+    graph = check(net.model(net.matmul(y, signs(RNG, 4, 3))), integers(2, 5, 4)).model
+    assert "Conv" not in kinds(graph)
+    assert "BinaryWeightConv" not in kinds(graph)
+
+
+def test_a_mean_over_sizes_that_the_model_computes():
+    """``x.view(n, c, -1).sum(2) / (x.shape[2] * x.shape[3])``."""
+    net = Net(3, 5, 4)
+    y = net.op("Relu", net.conv("x", integers(6, 3, 2, 2)))
+    sizes = [net.op("Gather", net.op("Shape", y), net.constant(axis, np.int64)) for axis in range(4)]
+    rows = [net.op("Unsqueeze", size, net.constant([0], np.int64)) for size in sizes[:2]]
+    flat = net.op("Reshape", y, net.op("Concat", *rows, net.constant([-1], np.int64), axis=0))
+    total = net.op("ReduceSum", flat, net.constant([2], np.int64), keepdims=0)
+    area = net.op("Cast", net.op("Mul", sizes[2], sizes[3]), to=1)
+    near(net.model(net.op("Div", total, area)), integers(2, 3, 5, 4))
 
 
 def test_reduce_mean_of_features_and_of_nothing():
@@ -200,6 +234,32 @@ def test_matmul_of_rows(shape, weights):
     net = Net(*shape)
     x = net.conv("x", integers(shape[0], shape[0], 1, 1)) if len(shape) == 3 else "x"
     check(net.model(net.op("Add", net.matmul(x, integers(*weights)), net.constant(integers(5)))), integers(2, *shape))
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (2, 4, 5), (4, 4, 4)])
+@pytest.mark.parametrize("weights", [(5, 4), (1, 5, 4)])
+def test_matmul_with_the_matrix_first(shape, weights):
+    net = Net(*shape)
+    check(net.model(net.op("MatMul", net.constant(integers(*weights)), "x")), integers(2, *shape))
+
+
+def test_a_matrix_times_the_windows_of_bits():
+    """As ``F.unfold`` is exported: rows and columns are gathered, [N, channels, 3, 4, 3, 3]."""
+    net = Net(5, 6, 5)
+    rows, columns = (np.arange(3)[:, None] + np.arange(size - 2) for size in (6, 5))
+    y = net.op("Gather", net.sign("x"), net.constant(rows, np.int64), axis=2)
+    y = net.op("Transpose", net.op("Gather", y, net.constant(columns, np.int64), axis=4), perm=[0, 1, 2, 4, 3, 5])
+    y = net.op("Reshape", y, net.constant([-1, 45, 12], np.int64))
+    y = net.op("MatMul", net.constant(signs(RNG, 8, 45)), y)
+    bundle = check(net.model(net.op("Reshape", y, net.constant([-1, 8, 4, 3], np.int64))), integers(2, 5, 6, 5))
+    assert "BinaryConv" in kinds(bundle.model)
+
+
+@pytest.mark.parametrize(("shape", "weights"), [((4,), (5, 4)), ((4, 3), (5, 3)), ((2, 4, 3), (2, 5, 4))])
+def test_other_products_with_the_matrix_first_are_refused(shape, weights):
+    net = Net(*shape)
+    with pytest.raises(ConversionError, match="MatMul"):
+        converted(net.model(net.op("MatMul", net.constant(integers(*weights)), "x")))
 
 
 def test_matmul_of_rows_of_bits():

@@ -118,6 +118,17 @@ def test_a_network_becomes_thresholds():
     assert computing(graph) == ["Sign", "BinaryDense", "Threshold", "BinaryDense", "ToFloat", "Arithmetic"]
 
 
+def test_a_quantizer_of_several_bits_at_the_input_says_what_to_do():
+    """As Brevitas' CNV has it: 8 bits in front of the first layer."""
+    net = Net(4)
+    first = add_quant(net, "x", bits=8.0, scale=1 / 128, narrow=0)
+    with pytest.raises(ConversionError, match=r"Quant: 8 bits.*export the model without it and feed it what it would"):
+        converted(net.model(net.matmul(add_bipolar(net, first, 1.0), signs(RNG, 4, 3))))
+    net = Net(4)
+    with pytest.raises(ConversionError, match=r"only quantizers of one bit are supported$"):
+        converted(net.model(add_quant(net, net.op("Relu", "x"), bits=8.0)))
+
+
 def test_names_of_outputs_stay():
     net = Net(4)
     y = add_bipolar(net, "x", 2.0)

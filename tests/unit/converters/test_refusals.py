@@ -60,6 +60,12 @@ def finn(net):
         (quantized, "QuantizeLinear", "several bits"),
         (lambda net: net.op("Round", "x"), "Round", "several bits"),
         (lambda net: net.op("Greater", "x", net.constant(0.0)), "Greater", "+1"),
+        (
+            lambda net: net.op("LessOrEqual", "x", net.op("ReduceMean", "x", axes=[1])),
+            "LessOrEqual",
+            "compare the difference",
+        ),
+        (lambda net: net.op("Tanh", "x"), "Tanh", "leave it out in front of a sign"),
         (lambda net: net.op("Bernoulli", "x"), "Bernoulli", "evaluation mode"),
         (lambda net: net.op("Erf", "x"), "Erf", ""),
         (lambda net: net.op("FFT", "x", domain="com.acme"), "com.acme.FFT", "other domains"),

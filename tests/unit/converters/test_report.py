@@ -113,6 +113,35 @@ def test_quantizers_of_several_bits(weights, levels):
         converted(perceptron(signs(RNG, 32, len(weights)), weights), Options(strict=True))
 
 
+def with_zeros(weights, count):
+    weights.reshape(-1)[RNG.choice(weights.size, count, replace=False)] = 0
+    return weights
+
+
+@pytest.mark.parametrize(("count", "text"), [(1, "1 of its 1152 weights is 0"), (70, "70 of its 1152 weights are 0")])
+def test_a_few_weights_of_0_are_counted_and_the_way_out_is_named(count, text):
+    weights = with_zeros(signs(RNG, 8, 16, 3, 3) * np.float32(0.3), count)
+    (warning,) = converted(network(weights))[1].warnings
+    assert warning.kind == "float between binary layers"
+    assert text in warning.what
+    assert "w[w == 0] = 1e-8" in warning.what
+    assert "--binarize-weights" not in warning.what  # it would lose the scale
+
+
+def test_a_few_weights_of_0_in_a_first_and_a_last_layer():
+    report = converted(perceptron(with_zeros(signs(RNG, 64, 9), 2), signs(RNG, 9, 8), with_zeros(signs(RNG, 8, 9), 1)))[
+        1
+    ]
+    assert [(w.kind, w.node) for w in report.warnings] == [("weights of 0", "matmul2"), ("weights of 0", "matmul8")]
+    assert "2 of its 576 weights are 0" in report.warnings[0].what
+
+
+@pytest.mark.parametrize("weights", [with_zeros(signs(RNG, 8, 16, 3, 3), 300), RNG.integers(-2, 3, (8, 16, 3, 3))])
+def test_ternary_weights_and_others_with_zeros_are_no_latent_ones(weights):
+    (warning,) = converted(network(weights))[1].warnings
+    assert "w[w == 0]" not in warning.what
+
+
 def test_weights_behind_dequantize_linear_are_those_of_a_quantizer():
     net = Net(48)
     parameters = [net.constant(RNG.integers(-90, 90, (48, 5)), np.int8), net.constant(0.02)]

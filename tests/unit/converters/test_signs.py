@@ -42,6 +42,17 @@ def expanded(net, number):
     return net.op("Expand", net.constant(number), net.op("Shape", "x"))
 
 
+def table(net, numbers, index, nd=False):
+    """``torch.tensor(numbers)[index]``."""
+    if nd:
+        return net.op("GatherND", net.constant(numbers), net.op("Unsqueeze", index, net.constant([-1], np.int64)))
+    return net.op("Gather", net.constant(numbers), index)
+
+
+def index(net, condition):
+    return net.op("Cast", condition, to=onnx.TensorProto.INT64)
+
+
 def affine(net, x, scale=2.0, offset=1.0):
     return net.op("Sub", net.op("Mul", x, net.constant(scale)), net.constant(offset))
 
@@ -54,6 +65,11 @@ FORMS = {
     "0 <= x": lambda n: where(n, compare("LessOrEqual", first=True)(n), 1.0, -1.0),
     "0 > x": lambda n: where(n, compare("Greater", first=True)(n), -1.0, 1.0),
     "not lt": lambda n: where(n, n.op("Not", compare("Less")(n)), 1.0, -1.0),
+    "table": lambda n: table(n, [-1.0, 1.0], index(n, compare("GreaterOrEqual")(n))),
+    "table by GatherND": lambda n: table(n, [-1.0, 1.0], index(n, compare("Greater")(n)), nd=True),
+    "table, from its end": lambda n: table(
+        n, [1.0, 5.0, -1.0], n.op("Sub", n.constant(0, np.int64), index(n, compare("Less")(n)))
+    ),
     "zero of one element": lambda n: where(n, compare("Greater", [0.0])(n), 1.0, -1.0),
     "full branches": lambda n: where(n, compare("GreaterOrEqual")(n), np.ones((1, SIZE)), -np.ones((1, SIZE))),
     "branches filled at run time": lambda n: n.op(
@@ -141,6 +157,38 @@ def test_a_relu_before_a_sign_makes_two_numbers():
     assert not converted(model)[1].warnings
 
 
+ODD = np.array([-np.inf, -3, -1e-45, -0.0, 0.0, 1e-45, 2e-45, 1, 3.4e38, np.inf, np.nan], dtype=np.float32)
+
+
+@pytest.mark.parametrize("operator", ["Greater", "Less"])
+@pytest.mark.parametrize("form", ["where", "not", "cast"])
+def test_two_tensors_become_the_sign_of_their_difference(operator, form):
+    pairs = np.stack(np.meshgrid(ODD, ODD), axis=-1).reshape(1, 2, -1, order="F")
+    net = Net(*pairs.shape[1:])
+    a, b = (net.op("Gather", "x", net.constant([part], np.int64), axis=1) for part in (0, 1))
+    condition = net.op(operator, a, b)
+    if form == "not":
+        condition = net.op("Not", condition)
+    y = affine(net, cast(net, condition)) if form == "cast" else where(net, condition, 1.0, -1.0)
+    bundle = check(net.model(y), np.ascontiguousarray(pairs))
+    assert kinds(bundle.model).count("Sign") == 1
+
+
+def test_a_threshold_that_is_the_mean_of_an_image():
+    net = Net(3, 4, 4)
+    mean = net.op("ReduceMean", "x", axes=[2, 3])
+    y = where(net, net.op("Greater", "x", mean), 1.0, -1.0)
+    x = np.random.default_rng(3).integers(-9, 9, (2, 3, 4, 4)).astype(np.float32)
+    bundle = check(net.model(net.conv(y, np.sign(x[:, :, :2, :2] + 0.5))), x)
+    assert "BinaryConv" in kinds(bundle.model)
+
+
+def test_a_comparison_of_two_functions_of_one_number_is_its_sign():
+    net = Net(SIZE)
+    bundle = check(net.model(where(net, net.op("Greater", "x", net.op("Neg", "x")), 1.0, -1.0)), X)
+    assert kinds(bundle.model) == ["Sign", "ToFloat"]
+
+
 NO_SIGNS = {
     "+1 and +1": lambda n: where(n, compare("Greater")(n), 1.0, 1.0),
     "branches that differ": lambda n: where(n, compare("Greater")(n), np.linspace(0, 1, SIZE), -1.0),
@@ -157,7 +205,9 @@ NO_SIGNS = {
         n,
         cast(n, n.op("Cast", n.op("Sub", cast(n, compare("Greater")(n)), n.constant(1.0)), to=onnx.TensorProto.UINT8)),
     ),
-    "two tensors": lambda n: where(n, n.op("Greater", "x", n.op("Mul", "x", "x")), 1.0, -1.0),
+    "two tensors that may be one infinity": lambda n: where(
+        n, n.op("GreaterOrEqual", "x", n.op("Mul", "x", "x")), 1.0, -1.0
+    ),
 }
 
 

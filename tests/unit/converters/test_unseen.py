@@ -215,16 +215,28 @@ def test_an_input_of_another_type_that_nothing_reads():
 
 
 def test_weights_that_a_model_computes_may_be_rounded_in_another_order():
-    """One weight of 24 bits has an exact sum; ONNX Runtime may have computed another one, as sign(w) * mean(abs(w))."""
+    """A single weight has an exact sum; ONNX Runtime may have computed another one, as sign(w) * mean(abs(w))."""
     types = {"x": TensorType((None, 1, 1, 4), Domain.FLOAT32)}
     scale = np.nextafter(np.float32(1 + 2.0**-21), np.float32(2))
     found = {}
-    for name, number in (("computed", scale), ("stored", np.float32(1.5))):
-        constants = {"w": Constant.of(np.full((1, 1, 1, 4), number, dtype=np.float32))}
+    apart = float(np.spacing(scale) / scale)
+    for name, distances in (("computed", {"w": apart}), ("stored", {})):
+        constants = {"w": Constant.of(np.full((1, 1, 1, 4), scale, dtype=np.float32))}
         graph = Graph(types, (Node("conv", Conv(Window((1, 1))), ("x", "w"), ("y",)),), ("y",), constants)
-        found[name] = bounds(graph, {"x": np.array([[[[1, 0, 0, 0]]]], dtype=np.float32)}, {}, ()).errors["y"]
+        x = np.array([[[[1, 0, 0, 0]]]], dtype=np.float32)
+        found[name] = bounds(graph, {"x": x}, {}, (), distances).errors["y"]
     assert not found["stored"].any()
-    assert (found["computed"] >= 4 * np.spacing(scale) / 2).all()
+    assert (found["computed"] >= np.spacing(scale)).all()
+
+
+def test_weights_of_one_size_but_for_their_rounding_are_not_exact_where_one_term_is_left():
+    """A binary layer gives them one size; where all but one of its inputs are 0, ONNX Runtime's sum is one weight."""
+    types = {"x": TensorType((None, 1, 1, 4), Domain.FLOAT32)}
+    one, more = np.float32(1), np.nextafter(np.float32(1), np.float32(2))
+    constants = {"w": Constant.of(np.array([one, more, -one, more], dtype=np.float32).reshape(1, 1, 1, 4))}
+    graph = Graph(types, (Node("conv", Conv(Window((1, 1))), ("x", "w"), ("y",)),), ("y",), constants)
+    found = bounds(graph, {"x": np.array([[[[1, 0, 0, 0]]]], dtype=np.float32)}, {}, ())
+    assert (found.errors["y"] >= more - one).all()
 
 
 def thermometer(net, x, thresholds, operator="Greater"):

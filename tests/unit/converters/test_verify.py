@@ -455,3 +455,47 @@ def test_a_large_network_is_verified_a_few_images_at_a_time(rows, batch):
     )
     graph = Graph({"x": TensorType((None, rows, 512, 8), Domain.FLOAT32)}, nodes, ("y",))
     assert _free_batch(graph) == batch
+
+
+# Of 18 weights; numpy's mean of their sizes has 15 bits only, and ONNX Runtime's, in another order, has more.
+LATENT = np.random.default_rng(76).normal(size=(1, 2, 3, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize("place", ["weights", "factor", "bias", "slope", "norm"])
+def test_constants_that_onnxruntime_rounds_otherwise_are_not_exact(tmp_path, place):
+    net = Net(2, 5, 5)
+    latent = net.constant(LATENT)
+    mean = net.op("ReduceMean", net.op("Abs", latent), axes=[1, 2, 3], keepdims=1)
+    weights = net.op("Sign", latent)
+    if place == "weights":
+        weights = net.op("Mul", weights, mean)
+    y = net.op("Conv", net.sign("x"), weights)
+    if place == "norm":
+        vector = net.op("Reshape", mean, net.constant([1], np.int64))
+        ones, zeros = net.constant([1.0]), net.constant([0.0])
+        y = net.op("BatchNormalization", y, vector, zeros, zeros, ones)
+    elif place != "weights":
+        y = net.op({"factor": "Mul", "bias": "Add", "slope": "PRelu"}[place], y, mean)
+    result = verified(tmp_path, net.model(y))
+    assert result.equal, result.as_json()
+    (output,) = result.onnxruntime.outputs.values()
+    assert output.bound > 0
+
+
+def test_a_stored_constant_is_exact_however_many_bits_it_has(tmp_path):
+    net = Net(2, 5, 5)
+    y = net.op("Mul", net.conv(net.sign("x"), np.sign(LATENT)), net.constant(np.float32(0.87442017)))
+    result = verified(tmp_path, net.model(y))
+    assert result.equal
+    assert result.onnxruntime.outputs[y].bound == 0
+
+
+def test_a_constant_that_is_folded_wrongly_is_found(tmp_path, monkeypatch):
+    net = Net(2, 5, 5)
+    latent = net.constant(LATENT)
+    mean = net.op("ReduceMean", net.op("Abs", latent), axes=[1, 2, 3], keepdims=1)
+    model = net.model(net.op("Mul", net.op("Conv", net.sign("x"), net.op("Sign", latent)), mean))
+    wrong = np.full((1, 1, 1, 1), 0.875, dtype=np.float32)
+    monkeypatch.setattr("onnx.reference.ops.op_reduce_mean.ReduceMean_1._run", lambda *args, **kwargs: (wrong,))
+    result = verified(tmp_path, model)
+    assert not result.equal
