@@ -35,9 +35,11 @@ import common  # noqa: E402
 
 
 def environment(commit: str | None) -> dict[str, Any]:
-    """Machine, versions and commit; the one that is given, where the sources are no checkout."""
+    """Machine, versions and commit; the one that is given knows better than the folder."""
     found: dict[str, Any] = common.environment()
-    return {**found, "commit": found["commit"] or commit, "nvidia_driver": driver_of_nvidia()}
+    if commit:
+        found |= {"commit": commit, "uncommitted_changes": False}
+    return {**found, "nvidia_driver": driver_of_nvidia()}
 
 
 def write(document: dict[str, Any], path: Path) -> None:
@@ -134,7 +136,7 @@ def main() -> int:
     parser.add_argument("--check", type=Path, help="a script that checks models")
     parser.add_argument("--manifest", type=Path, help="what it checks")
     parser.add_argument("--backend", action="append", help="only this device; may be given several times")
-    parser.add_argument("--commit", help="to record where the sources are no git checkout")
+    parser.add_argument("--commit", help="to record, where the sources are no checkout of it")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
     parser.add_argument("pytest_args", nargs="*", help="more arguments for pytest, after --")
     arguments = parser.parse_args()
