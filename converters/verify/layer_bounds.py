@@ -90,7 +90,10 @@ def layer_error(graph: Graph, layer: Layer, x: Array, error: Array, apart: Mappi
     matrix = graph.constants[layer.node.inputs[1]].data.astype(np.float64)
     value = np.abs(x.astype(np.float64))
     terms = prod(matrix.shape[1:]) + layer.parts
-    size = _sums(layer.node.op, value + error, np.abs(matrix))
+    seen = value + error
+    # Signs have the same size for all images, and so have the sums: those of the first are enough.
+    alike = bool((seen == seen[:1]).all())
+    size = _sums(layer.node.op, seen[:1] if alike else seen, np.abs(matrix))
     spread = _sums(layer.node.op, error, np.abs(matrix)) if error.any() else np.zeros(size.shape)
     bias = np.zeros(1) if layer.bias is None else np.abs(layer.bias)
     rounding = of_any_order(terms) * (layer.factor * size + bias) + 2 * terms * TINY
@@ -98,13 +101,13 @@ def layer_error(graph: Graph, layer: Layer, x: Array, error: Array, apart: Mappi
     result = (layer.factor * spread + rounding + moved * (layer.factor * size + bias)) * SLACK
     if layer.factor == 1.0 and layer.same_size and not moved:
         result = np.where((spread == 0) & _is_exact(x, matrix, layer.bias, size + bias), 0.0, result)
-    return result
+    return np.broadcast_to(result, (len(x), *result.shape[1:]))
 
 
 def _is_exact(x: Array, weights: Array, bias: Array | None, size: Array) -> Bits:
     """Whether every term of a sum is a multiple of one power of two, and the sum of their sizes at most 2**24 of it.
 
-    Then every partial sum is a float32 number, whatever the order.
+    Then every partial sum is a float32 number, whatever the order. ``size``: of each image, or one for all.
     """
     rows = lowest_bit(weights.reshape(len(weights), -1))
     images = lowest_bit(x.reshape(len(x), -1))
@@ -122,6 +125,11 @@ def _sums(op: object, x: Array, weights: Array) -> Array:
         dense: Array = x @ weights.T
         return dense
     assert isinstance(op, Conv)
+    # One image at a time, so that its sums stay in the processor's cache.
+    return np.concatenate([_conv_sums(op, image[None], weights) for image in x])
+
+
+def _conv_sums(op: Conv, x: Array, weights: Array) -> Array:
     window, groups = op.window, op.groups
     height, width = window.output_size(x.shape[1], x.shape[2])
     top, left, bottom, right = window.pads
