@@ -128,6 +128,7 @@ def binary_conv(op: BinaryConv, channels: int, x: Array, weights: Array, out: Ar
     rows = packing.unpack(weights, op.window.taps * per_group).reshape(len(weights), op.window.taps, per_group)
     fill = op.pad_value * (2 * rows.sum(axis=2, dtype=np.int32) - per_group)  # [O, taps]
     out[...] = fill.sum(axis=1, dtype=np.int32)
+    inside = per_group - fill
     for group in range(op.groups):
         outputs = slice(group * per_output, (group + 1) * per_output)
         if op.groups == 1:
@@ -135,13 +136,20 @@ def binary_conv(op: BinaryConv, channels: int, x: Array, weights: Array, out: Ar
         else:
             bits = packing.unpack(x, channels)[..., group * per_group : (group + 1) * per_group]
             source = packing.pack(bits)
-        packed = packing.pack(rows[outputs])
-        for index, target, seen in _tap_views(source, out[..., outputs], op.window):
-            target -= fill[outputs, index]
-            target += per_group
-            for word in range(seen.shape[3]):
-                differing = np.bitwise_count(np.bitwise_xor(seen[..., word, None], packed[:, index, word]))
-                target -= 2 * differing.astype(np.int32)
+        source, packed = _in_pairs(source), _in_pairs(packing.pack(rows[outputs]))
+        for image in range(len(x)):  # one at a time: its sums stay in the processor's cache
+            part = slice(image, image + 1)
+            for index, target, seen in _tap_views(source[part], out[part, ..., outputs], op.window):
+                target += inside[outputs, index]
+                for word in range(seen.shape[3]):
+                    differing = np.bitwise_count(np.bitwise_xor(seen[..., word, None], packed[:, index, word]))
+                    target -= differing << 1  # at most 128, which 8 bits hold
+
+
+def _in_pairs(words: Array) -> Array:
+    """Words of 64 bits, half as many as of 32; behind an odd number, a word of zeros."""
+    even = np.pad(words, [(0, 0)] * (words.ndim - 1) + [(0, words.shape[-1] % 2)])
+    return even.view(np.uint64)
 
 
 def binary_dense(op: BinaryDense, length: int, x: Array, weights: Array, out: Array) -> None:
@@ -153,14 +161,18 @@ def binary_dense(op: BinaryDense, length: int, x: Array, weights: Array, out: Ar
 def real_conv(op: Conv, channels: int, x: Array, weights: Array, out: Array) -> None:
     """x float32 [N, H, W, C], weights float32 [O, kh, kw, C / groups], out float32 [N, OH, OW, O]."""
     per_group = channels // op.groups
-    per_output = out.shape[3] // op.groups
-    flat = weights.reshape(len(weights), op.window.taps, per_group)
-    out[...] = 0
-    for index, target, seen in _tap_views(x, out, op.window):
-        for group in range(op.groups):
-            outputs = slice(group * per_output, (group + 1) * per_output)
+    kernels = weights.reshape(op.groups, -1, op.window.taps, per_group, 1, 1)
+    # Pixels last, and one image at a time: its sums stay in the processor's cache.
+    sums = np.empty((len(weights), *out.shape[1:3]), dtype=np.float32)
+    for image, result in zip(x, out, strict=True):
+        sums[...] = 0
+        for index, target, seen in _tap_views(image[None], np.moveaxis(sums, 0, -1)[None], op.window):
+            part = np.moveaxis(target[0], -1, 0)
+            groups = part.reshape(op.groups, -1, *part.shape[1:])
+            planes = np.ascontiguousarray(np.moveaxis(seen[0], -1, 0)).reshape(op.groups, per_group, 1, *part.shape[1:])
             for channel in range(per_group):
-                target[..., outputs] += seen[..., group * per_group + channel, None] * flat[outputs, index, channel]
+                groups += planes[:, channel] * kernels[:, :, index, channel]
+        result[...] = np.moveaxis(sums, 0, -1)
 
 
 def real_dense(x: Array, weights: Array, out: Array) -> None:
