@@ -7,6 +7,7 @@ against the same mistake here. Slow, and meant for tests.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,9 @@ from bnnrt.ops import (
 __all__ = ["exponential", "logarithm", "pointwise", "run"]
 
 Array = npt.NDArray[Any]
+
+_CACHED = 1 << 18
+"""Numbers that stay in a processor's cache between two passes over them."""
 
 
 def run(graph: Graph, feeds: Mapping[str, Array], *, everything: bool = False) -> dict[str, Array]:
@@ -180,16 +184,19 @@ def _conv(x: Array, weights: Array, window: Window, groups: int) -> Array:
     finite = bool(np.isfinite(weights).all())
     kernels = weights.reshape(groups, out // groups, -1, per_group, 1)
     images, height, width, _ = taps[0].shape
-    total = np.empty((images, height, width, out), dtype=x.dtype)
-    for image in range(images):  # one at a time, and pixels last: the sums stay in the processor's cache
-        sums = np.zeros((groups, out // groups, height * width), dtype=x.dtype)
+    total = np.empty((images, groups, out // groups, height * width), dtype=x.dtype)
+    # Some outputs of one image at a time: their sums stay in the processor's cache.
+    some = max(1, _CACHED // (groups * height * width))
+    for image, first in product(range(images), range(0, out // groups, some)):
+        sums = np.zeros_like(total[image, :, first : first + some])
+        products = np.empty_like(sums)
         for index, tap in enumerate(taps):
             seen = np.ascontiguousarray(tap[image].reshape(height * width, groups, 1, per_group).transpose(3, 1, 2, 0))
             for channel in range(per_group):
-                products = seen[channel] * kernels[:, :, index, channel]
+                np.multiply(seen[channel], kernels[:, first : first + some, index, channel], out=products)
                 sums += products if finite else np.where(used[index].reshape(-1), products, 0)
-        total[image] = np.moveaxis(sums.reshape(out, height, width), 0, -1)
-    return total
+        total[image, :, first : first + some] = sums
+    return np.ascontiguousarray(total.reshape(images, out, height, width).transpose(0, 2, 3, 1))
 
 
 def _dense(x: Array, weights: Array) -> Array:

@@ -7,6 +7,7 @@ Each function takes the operator, then arrays as they lie on the device (bits pa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -83,6 +84,9 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
+
+_CACHED = 1 << 18
+"""Numbers that stay in a processor's cache between two passes over them."""
 
 
 def _greater(a: Array, b: Array, out: Array) -> None:
@@ -161,18 +165,27 @@ def binary_dense(op: BinaryDense, length: int, x: Array, weights: Array, out: Ar
 def real_conv(op: Conv, channels: int, x: Array, weights: Array, out: Array) -> None:
     """x float32 [N, H, W, C], weights float32 [O, kh, kw, C / groups], out float32 [N, OH, OW, O]."""
     per_group = channels // op.groups
-    kernels = weights.reshape(op.groups, -1, op.window.taps, per_group, 1, 1)
-    # Pixels last, and one image at a time: its sums stay in the processor's cache.
-    sums = np.empty((len(weights), *out.shape[1:3]), dtype=np.float32)
-    for image, result in zip(x, out, strict=True):
-        sums[...] = 0
-        for index, target, seen in _tap_views(image[None], np.moveaxis(sums, 0, -1)[None], op.window):
-            part = np.moveaxis(target[0], -1, 0)
-            groups = part.reshape(op.groups, -1, *part.shape[1:])
-            planes = np.ascontiguousarray(np.moveaxis(seen[0], -1, 0)).reshape(op.groups, per_group, 1, *part.shape[1:])
+    per_output = out.shape[3] // op.groups
+    kernels = weights.reshape(op.groups, per_output, op.window.taps, per_group, 1, 1)
+    # Some outputs of one image at a time: their sums stay in the processor's cache.
+    some = max(1, _CACHED // (op.groups * out.shape[1] * out.shape[2]))
+    # Of a tap outside, 0 times a weight adds nothing, unless the weight is infinite.
+    finite = bool(np.isfinite(weights).all())
+    for image, first in product(range(len(x)), range(0, per_output, some)):
+        made = slice(first, min(first + some, per_output))
+        sums = np.zeros((op.groups, made.stop - first, *out.shape[1:3]), dtype=np.float32)
+        products = np.empty_like(sums)
+        planes = np.empty((channels + 1, *out.shape[1:3]), dtype=np.float32)  # the last says where the tap is inside
+        for index, inside, seen in _tap_views(x[image, None], np.moveaxis(planes, 0, -1)[None], op.window):
+            planes[...] = 0
+            inside[..., :-1], inside[..., -1] = seen, 1
+            grouped = planes[:-1].reshape(op.groups, per_group, 1, *out.shape[1:3])
             for channel in range(per_group):
-                groups += planes[:, channel] * kernels[:, :, index, channel]
-        result[...] = np.moveaxis(sums, 0, -1)
+                np.multiply(grouped[:, channel], kernels[:, made, index, channel], out=products)
+                if not finite:
+                    np.copyto(products, 0, where=planes[-1] == 0)
+                sums += products
+        out[image].reshape(*out.shape[1:3], op.groups, per_output)[..., made] = sums.transpose(2, 3, 0, 1)
 
 
 def real_dense(x: Array, weights: Array, out: Array) -> None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from bnnrt import reference
 from bnnrt.converters.draft import Array
-from bnnrt.converters.verify.layer_bounds import layer_error, layers_of
+from bnnrt.converters.verify.layer_bounds import Layer, layer_error, layers_of
 from bnnrt.converters.verify.rounding import LARGEST_EXACT, SLACK, TINY, UNIT, lowest_bit, of_any_order
 from bnnrt.graph import Constant, Graph, Node
 from bnnrt.ops import (
@@ -72,6 +72,7 @@ def bounds(
     known: Mapping[str, Array],
     forced: Collection[str],
     apart: Mapping[str, float] | None = None,
+    layers: Mapping[str, Layer] | None = None,
     others: Bounds | None = None,
 ) -> Bounds:
     """Bounds for every tensor of an imported graph.
@@ -82,6 +83,7 @@ def bounds(
         forced: tensors that both sides take from ONNX Runtime.
         apart: for constants that ONNX Runtime computes and rounds otherwise, how far apart they are, as a share of
             their size.
+        layers: those of the graph, if :func:`layers_of` has found them already.
         others: the bounds of all the same but ``forced``: layers whose input is off by the same have the same there.
     """
     found = Bounds(values={} if others is None else others.values, apart=apart or {})
@@ -89,7 +91,8 @@ def bounds(
     for name, array in given.items():
         found.values[name] = array
         found.computed[name] = found.errors[name] = np.zeros(array.shape)
-    layers = layers_of(graph, known)
+    if layers is None:
+        layers = layers_of(graph, known)
     for node in graph.nodes:
         (output,) = node.outputs
         shape = (images, *graph.types[output].with_batch(images)[1:])
@@ -242,6 +245,8 @@ _RULES: Mapping[type[Op], Callable[[Graph, Node, Bounds], Array]] = {
 def _arithmetic_error(graph: Graph, node: Node, kind: ArithmeticKind, found: Bounds) -> Array:
     pairs = [_operand(graph.constants.get(name), name, found) for name in node.inputs]
     (a, of_a), (b, of_b) = pairs
+    if not of_a.any() and not of_b.any():
+        return np.zeros(found.values[node.outputs[0]].shape)
     result = np.abs(found.values[node.outputs[0]].astype(np.float64))
     moved = _MOVED[kind](np.abs(a), of_a, np.abs(b), of_b, result)
     error: Array = np.where((of_a == 0) & (of_b == 0), 0.0, (moved + 2 * UNIT * result + 2 * TINY) * SLACK)

@@ -16,6 +16,7 @@ from bnnrt.converters.draft import Array
 from bnnrt.converters.handlers.layout import Value
 from bnnrt.converters.verify.bounds import Bounds, alone, bounds
 from bnnrt.converters.verify.inputs import Batch
+from bnnrt.converters.verify.layer_bounds import layers_of
 from bnnrt.converters.verify.onnxruntime import OnnxRuntime
 from bnnrt.converters.verify.result import Difference, OnnxResult, OutputResult, SignResult
 from bnnrt.converters.verify.trace import Carried, Trace
@@ -82,6 +83,7 @@ class Sections:
         self._bits = [t for t in self._origins if graph.types[t].domain is Domain.BIT]
         reals = [t for t in self._origins if graph.types[t].domain is Domain.FLOAT32]
         self._fed = [*self._bits, *reals]
+        self._layers = layers_of(trace.imported.graph, carried)
         self._open = open_sign_values(trace, carried)
         self._signs = {node.outputs[0]: node.name for node in trace.imported.graph.nodes if isinstance(node.op, Sign)}
         self._onnx = {name: carried[tensor].name for tensor, name in self._signs.items() if tensor in carried}
@@ -110,11 +112,11 @@ class Sections:
 
     def _truth(self, batch: Batch) -> _Truth:
         found, zeros = self._runtime.run(self._feeds_of(batch.feeds))
-        known = {t: c.laid(found[c.name]) for t, c in self._carried.items() if c.name in found}
+        known = {t: c.laid(found[c.name]) for t, c in self._carried.items()}
         graph = self._trace.imported.graph
         bits, fed = ({self._origins[tensor] for tensor in tensors} for tensors in (self._bits, self._fed))
-        whole = bounds(graph, batch.feeds, known, bits, self._apart)
-        sections = bounds(graph, batch.feeds, known, fed, self._apart, whole)
+        whole = bounds(graph, batch.feeds, known, bits, self._apart, self._layers)
+        sections = bounds(graph, batch.feeds, known, fed, self._apart, self._layers, whole)
         return _Truth(found, known, sections, whole, zeros)
 
     def _flipped(self, bits: Mapping[str, Array], ours: Mapping[str, Array], images: int) -> Bits:
