@@ -181,10 +181,11 @@ def real_conv(op: Conv, channels: int, x: Array, weights: Array, out: Array) -> 
             inside[..., :-1], inside[..., -1] = seen, 1
             grouped = planes[:-1].reshape(op.groups, per_group, 1, *out.shape[1:3])
             for channel in range(per_group):
-                np.multiply(grouped[:, channel], kernels[:, made, index, channel], out=products)
-                if not finite:
-                    np.copyto(products, 0, where=planes[-1] == 0)
-                sums += products
+                with np.errstate(all="ignore"):  # infinities and NaN are the model's own values
+                    np.multiply(grouped[:, channel], kernels[:, made, index, channel], out=products)
+                    if not finite:
+                        np.copyto(products, 0, where=planes[-1] == 0)
+                    sums += products
         out[image].reshape(*out.shape[1:3], op.groups, per_output)[..., made] = sums.transpose(2, 3, 0, 1)
 
 
