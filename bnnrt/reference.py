@@ -7,6 +7,7 @@ against the same mistake here. Slow, and meant for tests.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,9 @@ from bnnrt.ops import (
 __all__ = ["exponential", "logarithm", "pointwise", "run"]
 
 Array = npt.NDArray[Any]
+
+_CACHED = 1 << 18
+"""Numbers that stay in a processor's cache between two passes over them."""
 
 
 def run(graph: Graph, feeds: Mapping[str, Array], *, everything: bool = False) -> dict[str, Array]:
@@ -171,22 +175,28 @@ def _taps(x: Array, window: Window, outside: float) -> list[Array]:
     return found
 
 
-def _conv(x: Array, weights: Array, window: Window, groups: int, outside: float) -> Array:
-    """Sum over (row, column, channel) in that order, starting from 0, in the dtype of ``x``."""
+def _conv(x: Array, weights: Array, window: Window, groups: int) -> Array:
+    """Sum over (row, column, channel) in that order, starting from 0, in the dtype of ``x``; taps outside left out."""
     out, _, _, per_group = weights.shape
-    per_output = out // groups
-    taps = _taps(x, window, outside)
-    # A tap that counts as 0 is left out, also where its weight is infinite.
-    used = _taps(np.ones((1, *x.shape[1:3], 1), dtype=np.bool_), window, outside != 0)
-    total = np.zeros((*taps[0].shape[:3], out), dtype=x.dtype)
-    for index, tap in enumerate(taps):
-        row, column = divmod(index, window.kernel[1])
-        for channel in range(per_group):
-            for group in range(groups):
-                outputs = slice(group * per_output, (group + 1) * per_output)
-                seen = tap[..., group * per_group + channel, None]
-                total[..., outputs] += np.where(used[index], seen * weights[outputs, row, column, channel], 0)
-    return total
+    taps = _taps(x, window, 0.0)
+    used = _taps(np.ones((1, *x.shape[1:3], 1), dtype=np.bool_), window, 0)
+    # Of a tap outside, 0 times a weight adds nothing, unless the weight is infinite.
+    finite = bool(np.isfinite(weights).all())
+    kernels = weights.reshape(groups, out // groups, -1, per_group, 1)
+    images, height, width, _ = taps[0].shape
+    total = np.empty((images, groups, out // groups, height * width), dtype=x.dtype)
+    # Some outputs of one image at a time: their sums stay in the processor's cache.
+    some = max(1, _CACHED // (groups * height * width))
+    for image, first in product(range(images), range(0, out // groups, some)):
+        sums = np.zeros_like(total[image, :, first : first + some])
+        products = np.empty_like(sums)
+        for index, tap in enumerate(taps):
+            seen = np.ascontiguousarray(tap[image].reshape(height * width, groups, 1, per_group).transpose(3, 1, 2, 0))
+            for channel in range(per_group):
+                np.multiply(seen[channel], kernels[:, first : first + some, index, channel], out=products)
+                sums += products if finite else np.where(used[index].reshape(-1), products, 0)
+        total[image, :, first : first + some] = sums
+    return np.ascontiguousarray(total.reshape(images, out, height, width).transpose(0, 2, 3, 1))
 
 
 def _dense(x: Array, weights: Array) -> Array:
@@ -197,17 +207,18 @@ def _dense(x: Array, weights: Array) -> Array:
 
 
 def _binary_conv(op: BinaryConv, x: Array, weights: Array) -> Array:
-    """Integers, which no order of adding rounds: a product of matrices for each tap and group."""
-    rows, kernels = x.astype(np.float64), weights.astype(np.float64)
-    outputs, inputs = len(weights) // op.groups, weights.shape[3]
-    total = np.zeros((len(x), *op.window.output_size(x.shape[1], x.shape[2]), len(weights)))
-    for index, tap in enumerate(_taps(rows, op.window, op.pad_value)):
-        row, column = divmod(index, op.window.kernel[1])
-        for group in range(op.groups):
-            made = slice(group * outputs, (group + 1) * outputs)
-            seen = tap[..., group * inputs : (group + 1) * inputs]
-            total[..., made] += np.tensordot(seen, kernels[made, row, column], axes=(3, 1))
-    return total.astype(np.int32)
+    """Integers below 2**24, which no order of adding rounds: a product of matrices for each image and group."""
+    kernels = weights.astype(np.float32).reshape(op.groups, len(weights) // op.groups, -1)
+    taps = _taps(x.astype(np.float32), op.window, op.pad_value)
+    images, height, width, channels = taps[0].shape
+    total = np.empty((images, height, width, op.groups, kernels.shape[1]), dtype=np.int32)
+    for image in range(images):
+        parts = [tap[image].reshape(height, width, op.groups, channels // op.groups) for tap in taps]
+        seen = np.concatenate(parts, axis=-1)
+        for group, kernel in enumerate(kernels):
+            sums = seen[:, :, group].reshape(height * width, -1) @ kernel.T
+            total[image, :, :, group] = sums.reshape(height, width, -1)
+    return total.reshape(images, height, width, -1)
 
 
 def _binary_dense(op: BinaryDense, x: Array, weights: Array) -> Array:
@@ -216,7 +227,7 @@ def _binary_dense(op: BinaryDense, x: Array, weights: Array) -> Array:
 
 
 def _real_conv(op: BinaryWeightConv | Conv, x: Array, weights: Array) -> Array:
-    return _conv(x, weights, op.window, op.groups, 0.0)
+    return _conv(x, weights, op.window, op.groups)
 
 
 def _real_dense(op: BinaryWeightDense | Dense, x: Array, weights: Array) -> Array:

@@ -7,6 +7,7 @@ Each function takes the operator, then arrays as they lie on the device (bits pa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -84,6 +85,9 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
+_CACHED = 1 << 18
+"""Numbers that stay in a processor's cache between two passes over them."""
+
 
 def _greater(a: Array, b: Array, out: Array) -> None:
     # np.maximum may give either of 0.0 and -0.0.
@@ -128,6 +132,7 @@ def binary_conv(op: BinaryConv, channels: int, x: Array, weights: Array, out: Ar
     rows = packing.unpack(weights, op.window.taps * per_group).reshape(len(weights), op.window.taps, per_group)
     fill = op.pad_value * (2 * rows.sum(axis=2, dtype=np.int32) - per_group)  # [O, taps]
     out[...] = fill.sum(axis=1, dtype=np.int32)
+    inside = per_group - fill
     for group in range(op.groups):
         outputs = slice(group * per_output, (group + 1) * per_output)
         if op.groups == 1:
@@ -135,13 +140,20 @@ def binary_conv(op: BinaryConv, channels: int, x: Array, weights: Array, out: Ar
         else:
             bits = packing.unpack(x, channels)[..., group * per_group : (group + 1) * per_group]
             source = packing.pack(bits)
-        packed = packing.pack(rows[outputs])
-        for index, target, seen in _tap_views(source, out[..., outputs], op.window):
-            target -= fill[outputs, index]
-            target += per_group
-            for word in range(seen.shape[3]):
-                differing = np.bitwise_count(np.bitwise_xor(seen[..., word, None], packed[:, index, word]))
-                target -= 2 * differing.astype(np.int32)
+        source, packed = _in_pairs(source), _in_pairs(packing.pack(rows[outputs]))
+        for image in range(len(x)):  # one at a time: its sums stay in the processor's cache
+            part = slice(image, image + 1)
+            for index, target, seen in _tap_views(source[part], out[part, ..., outputs], op.window):
+                target += inside[outputs, index]
+                for word in range(seen.shape[3]):
+                    differing = np.bitwise_count(np.bitwise_xor(seen[..., word, None], packed[:, index, word]))
+                    target -= differing << 1  # at most 128, which 8 bits hold
+
+
+def _in_pairs(words: Array) -> Array:
+    """Words of 64 bits, half as many as of 32; behind an odd number, a word of zeros."""
+    even = np.pad(words, [(0, 0)] * (words.ndim - 1) + [(0, words.shape[-1] % 2)])
+    return even.view(np.uint64)
 
 
 def binary_dense(op: BinaryDense, length: int, x: Array, weights: Array, out: Array) -> None:
@@ -154,13 +166,27 @@ def real_conv(op: Conv, channels: int, x: Array, weights: Array, out: Array) -> 
     """x float32 [N, H, W, C], weights float32 [O, kh, kw, C / groups], out float32 [N, OH, OW, O]."""
     per_group = channels // op.groups
     per_output = out.shape[3] // op.groups
-    flat = weights.reshape(len(weights), op.window.taps, per_group)
-    out[...] = 0
-    for index, target, seen in _tap_views(x, out, op.window):
-        for group in range(op.groups):
-            outputs = slice(group * per_output, (group + 1) * per_output)
+    kernels = weights.reshape(op.groups, per_output, op.window.taps, per_group, 1, 1)
+    # Some outputs of one image at a time: their sums stay in the processor's cache.
+    some = max(1, _CACHED // (op.groups * out.shape[1] * out.shape[2]))
+    # Of a tap outside, 0 times a weight adds nothing, unless the weight is infinite.
+    finite = bool(np.isfinite(weights).all())
+    for image, first in product(range(len(x)), range(0, per_output, some)):
+        made = slice(first, min(first + some, per_output))
+        sums = np.zeros((op.groups, made.stop - first, *out.shape[1:3]), dtype=np.float32)
+        products = np.empty_like(sums)
+        planes = np.empty((channels + 1, *out.shape[1:3]), dtype=np.float32)  # the last says where the tap is inside
+        for index, inside, seen in _tap_views(x[image, None], np.moveaxis(planes, 0, -1)[None], op.window):
+            planes[...] = 0
+            inside[..., :-1], inside[..., -1] = seen, 1
+            grouped = planes[:-1].reshape(op.groups, per_group, 1, *out.shape[1:3])
             for channel in range(per_group):
-                target[..., outputs] += seen[..., group * per_group + channel, None] * flat[outputs, index, channel]
+                with np.errstate(all="ignore"):  # infinities and NaN are the model's own values
+                    np.multiply(grouped[:, channel], kernels[:, made, index, channel], out=products)
+                    if not finite:
+                        np.copyto(products, 0, where=planes[-1] == 0)
+                    sums += products
+        out[image].reshape(*out.shape[1:3], op.groups, per_output)[..., made] = sums.transpose(2, 3, 0, 1)
 
 
 def real_dense(x: Array, weights: Array, out: Array) -> None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from bnnrt import reference
 from bnnrt.converters.draft import Array
-from bnnrt.converters.verify.layer_bounds import layer_error, layers_of
+from bnnrt.converters.verify.layer_bounds import Layer, layer_error, layers_of
 from bnnrt.converters.verify.rounding import LARGEST_EXACT, SLACK, TINY, UNIT, lowest_bit, of_any_order
 from bnnrt.graph import Constant, Graph, Node
 from bnnrt.ops import (
@@ -44,7 +44,7 @@ from bnnrt.ops import (
     Transpose,
 )
 
-__all__ = ["Bounds", "bounds"]
+__all__ = ["Bounds", "alone", "bounds"]
 
 # An assumption, not derived: ONNX Runtime's own exp, within Sigmoid and Softmax, makes them wrong by no more than this.
 OF_EXP = 2.0**-20
@@ -72,6 +72,8 @@ def bounds(
     known: Mapping[str, Array],
     forced: Collection[str],
     apart: Mapping[str, float] | None = None,
+    layers: Mapping[str, Layer] | None = None,
+    others: Bounds | None = None,
 ) -> Bounds:
     """Bounds for every tensor of an imported graph.
 
@@ -81,30 +83,36 @@ def bounds(
         forced: tensors that both sides take from ONNX Runtime.
         apart: for constants that ONNX Runtime computes and rounds otherwise, how far apart they are, as a share of
             their size.
+        layers: those of the graph, if :func:`layers_of` has found them already.
+        others: the bounds of all the same but ``forced``: layers whose input is off by the same have the same there.
     """
-    found = Bounds(apart=apart or {})
+    found = Bounds(values={} if others is None else others.values, apart=apart or {})
     images = len(next(iter(given.values())))
     for name, array in given.items():
         found.values[name] = array
         found.computed[name] = found.errors[name] = np.zeros(array.shape)
-    layers = layers_of(graph, known)
+    if layers is None:
+        layers = layers_of(graph, known)
     for node in graph.nodes:
         (output,) = node.outputs
         shape = (images, *graph.types[output].with_batch(images)[1:])
         layer = layers.get(output)
         if output in known:
             found.values[output] = known[output].reshape(shape)
-        elif layer is None or layer.output == output:
-            found.values[output] = _value(graph, node, found.values)
+        elif output not in found.values and (layer is None or layer.output == output):
+            found.values[output] = alone(graph, node, found.values)
         with np.errstate(all="ignore"):
             if layer is None:
                 error = _error(graph, node, found, forced)
             elif layer.node is node:
                 x = node.inputs[0]
-                error = layer_error(graph, layer, found.values[x], found.errors[x], found.apart)
+                if others is not None and np.array_equal(found.errors[x], others.errors[x]):
+                    error = others.computed[output]
+                else:
+                    error = layer_error(graph, layer, found.values[x], found.errors[x], found.apart)
             else:
                 error = found.computed[layer.node.outputs[0]]
-        found.computed[output] = np.nan_to_num(error, nan=np.inf, posinf=np.inf)
+        found.computed[output] = np.where(np.isnan(error), np.inf, error) if np.isnan(error).any() else error
         found.errors[output] = np.broadcast_to(0.0, shape) if output in forced else found.computed[output]
         if isinstance(node.op, Sign):
             source = node.inputs[0]
@@ -114,17 +122,12 @@ def bounds(
     return found
 
 
-def _value(graph: Graph, node: Node, values: Mapping[str, Array]) -> Array:
-    feeds = {name: values[name] for name in node.inputs if name not in graph.constants}
-    return _alone(graph, node, feeds)
-
-
-def _alone(graph: Graph, node: Node, feeds: Mapping[str, Array]) -> Array:
-    """What ``node`` makes of other inputs, in their own precision."""
+def alone(graph: Graph, node: Node, values: Mapping[str, Array]) -> Array:
+    """What one node of ``graph`` makes of ``values``, in their own precision."""
     types = {name: graph.types[name] for name in node.inputs if name not in graph.constants}
     constants = {name: graph.constants[name] for name in node.inputs if name in graph.constants}
     single = Graph(types, (node,), node.outputs, constants)
-    return reference.run(single, feeds)[node.outputs[0]]
+    return reference.run(single, values)[node.outputs[0]]
 
 
 def _error(graph: Graph, node: Node, found: Bounds, forced: Collection[str]) -> Array:
@@ -143,11 +146,11 @@ def _error(graph: Graph, node: Node, found: Bounds, forced: Collection[str]) -> 
     if isinstance(op, Arithmetic):
         return _arithmetic_error(graph, node, op.kind, found)
     if isinstance(op, Pad):
-        return _alone(graph, Node(node.name, Pad(op.pads, 0.0), node.inputs, node.outputs), _errors_of(node, found))
+        return alone(graph, Node(node.name, Pad(op.pads, 0.0), node.inputs, node.outputs), found.errors)
     if isinstance(op, ToInt64):
         return found.errors[node.inputs[0]]
     if isinstance(op, (Gather, MaxPool, Reshape, Transpose)):
-        return _alone(graph, node, _errors_of(node, found))
+        return alone(graph, node, found.errors)
     rule = _RULES.get(type(op))
     if rule is not None:
         return rule(graph, node, found)
@@ -195,8 +198,8 @@ def _average_error(graph: Graph, node: Node, found: Bounds) -> Array:
     assert isinstance(node.op, AveragePool)
     x, error = found.values[node.inputs[0]], found.errors[node.inputs[0]]
     taps = node.op.window.taps
-    size = _alone(graph, node, {node.inputs[0]: np.abs(x.astype(np.float64)) + error})
-    spread = _alone(graph, node, {node.inputs[0]: error})
+    size = alone(graph, node, {node.inputs[0]: np.abs(x.astype(np.float64)) + error})
+    spread = alone(graph, node, {node.inputs[0]: error})
     step = lowest_bit(x.reshape(len(x), -1)).reshape(-1, 1, 1, 1)
     exact = (spread == 0) & (size * taps * SLACK <= LARGEST_EXACT * step) & (step >= TINY)
     return np.where(exact, 0.0, (spread + of_any_order(taps + 1) * size + 2 * taps * TINY) * SLACK)
@@ -239,13 +242,11 @@ _RULES: Mapping[type[Op], Callable[[Graph, Node, Bounds], Array]] = {
 }
 
 
-def _errors_of(node: Node, found: Bounds) -> dict[str, Array]:
-    return {node.inputs[0]: found.errors[node.inputs[0]]}
-
-
 def _arithmetic_error(graph: Graph, node: Node, kind: ArithmeticKind, found: Bounds) -> Array:
     pairs = [_operand(graph.constants.get(name), name, found) for name in node.inputs]
     (a, of_a), (b, of_b) = pairs
+    if not of_a.any() and not of_b.any():
+        return np.zeros(found.values[node.outputs[0]].shape)
     result = np.abs(found.values[node.outputs[0]].astype(np.float64))
     moved = _MOVED[kind](np.abs(a), of_a, np.abs(b), of_b, result)
     error: Array = np.where((of_a == 0) & (of_b == 0), 0.0, (moved + 2 * UNIT * result + 2 * TINY) * SLACK)

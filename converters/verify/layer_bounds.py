@@ -38,6 +38,8 @@ class Layer:
     constants: tuple[str, ...]
     same_size: bool
     """Whether a binary layer sums these weights as they are: not those that are one size but for their rounding."""
+    steps: Array
+    """The largest power of two that divides all weights of an output, of each."""
 
     @property
     def parts(self) -> int:
@@ -68,9 +70,11 @@ def layers_of(graph: Graph, known: Collection[str]) -> dict[str, Layer]:
                 break
             inside.append(following[0].outputs[0])
             constants.append(following[0].inputs[1])
-        signed = signed_weights(graph.constants[node.inputs[1]].data)
+        weights = graph.constants[node.inputs[1]].data
+        signed = signed_weights(weights)
         same_size = isinstance(signed, str) or signed.is_equal
-        layer = Layer(node, tuple(inside), inside[-1], factor, bias, tuple(constants), same_size)
+        steps = lowest_bit(weights.reshape(len(weights), -1))
+        layer = Layer(node, tuple(inside), inside[-1], factor, bias, tuple(constants), same_size, steps)
         found.update(dict.fromkeys(inside, layer))
     return found
 
@@ -90,28 +94,30 @@ def layer_error(graph: Graph, layer: Layer, x: Array, error: Array, apart: Mappi
     matrix = graph.constants[layer.node.inputs[1]].data.astype(np.float64)
     value = np.abs(x.astype(np.float64))
     terms = prod(matrix.shape[1:]) + layer.parts
-    size = _sums(layer.node.op, value + error, np.abs(matrix))
+    seen = value + error
+    # Signs have the same size for all images, and so have the sums: those of the first are enough.
+    alike = bool((seen == seen[:1]).all())
+    size = _sums(layer.node.op, seen[:1] if alike else seen, np.abs(matrix))
     spread = _sums(layer.node.op, error, np.abs(matrix)) if error.any() else np.zeros(size.shape)
     bias = np.zeros(1) if layer.bias is None else np.abs(layer.bias)
     rounding = of_any_order(terms) * (layer.factor * size + bias) + 2 * terms * TINY
     moved = sum(apart.get(name, 0.0) for name in layer.constants)
     result = (layer.factor * spread + rounding + moved * (layer.factor * size + bias)) * SLACK
     if layer.factor == 1.0 and layer.same_size and not moved:
-        result = np.where((spread == 0) & _is_exact(x, matrix, layer.bias, size + bias), 0.0, result)
-    return result
+        result = np.where((spread == 0) & _is_exact(x, layer, size + bias), 0.0, result)
+    return np.broadcast_to(result, (len(x), *result.shape[1:]))
 
 
-def _is_exact(x: Array, weights: Array, bias: Array | None, size: Array) -> Bits:
+def _is_exact(x: Array, layer: Layer, size: Array) -> Bits:
     """Whether every term of a sum is a multiple of one power of two, and the sum of their sizes at most 2**24 of it.
 
-    Then every partial sum is a float32 number, whatever the order.
+    Then every partial sum is a float32 number, whatever the order. ``size``: of each image, or one for all.
     """
-    rows = lowest_bit(weights.reshape(len(weights), -1))
-    images = lowest_bit(x.reshape(len(x), -1))
-    step = images[:, None] * rows[None, :]
-    if bias is not None:
-        step = np.minimum(step, lowest_bit(np.broadcast_to(bias, len(weights)).reshape(-1, 1)))
-    step = step.reshape(len(x), *[1] * (size.ndim - 2), len(weights))
+    outputs = len(layer.steps)
+    step = lowest_bit(x.reshape(len(x), -1))[:, None] * layer.steps
+    if layer.bias is not None:
+        step = np.minimum(step, lowest_bit(np.broadcast_to(layer.bias, outputs).reshape(-1, 1)))
+    step = step.reshape(len(x), *[1] * (size.ndim - 2), outputs)
     exact: Bits = (size <= LARGEST_EXACT * step) & (step >= TINY)
     return exact
 
@@ -122,6 +128,11 @@ def _sums(op: object, x: Array, weights: Array) -> Array:
         dense: Array = x @ weights.T
         return dense
     assert isinstance(op, Conv)
+    # One image at a time, so that its sums stay in the processor's cache.
+    return np.concatenate([_conv_sums(op, image[None], weights) for image in x])
+
+
+def _conv_sums(op: Conv, x: Array, weights: Array) -> Array:
     window, groups = op.window, op.groups
     height, width = window.output_size(x.shape[1], x.shape[2])
     top, left, bottom, right = window.pads

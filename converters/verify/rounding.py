@@ -23,8 +23,13 @@ def of_any_order(terms: int) -> float:
 
 def lowest_bit(rows: Array) -> Array:
     """For each row of float32 numbers, the largest power of two that divides them all; infinity if they are all 0."""
-    mantissa, exponent = np.frexp(rows.astype(np.float64))
-    whole = np.abs(mantissa * 2.0**53).astype(np.int64)
-    lowest = np.ldexp((whole & -whole).astype(np.float64), exponent - 53)
-    least: Array = np.where(rows != 0, lowest, np.inf).min(axis=1)
-    return np.where(np.isfinite(rows).all(axis=1), least, 0.0)
+    bits = rows.astype(np.float32).view(np.int32)
+    exponent = (bits >> 23) & 255
+    fraction = bits & ((1 << 23) - 1)
+    fraction |= (exponent > 0).astype(np.int32) << 23  # the leading 1, which is not stored
+    lowest = (fraction & -fraction).astype(np.float32)
+    powers = (lowest.view(np.int32) >> 23) + np.maximum(exponent, 1) - 127 - 150
+    # No float32 number has a power of 128: it stands for 0, where there is none.
+    least = np.where(fraction == 0, np.int32(128), powers).min(axis=1)
+    found: Array = np.where(least == 128, np.inf, np.ldexp(1.0, least))
+    return np.where((exponent == 255).any(axis=1), 0.0, found)

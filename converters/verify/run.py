@@ -117,7 +117,7 @@ def verify(
     result = Verification(
         bundle_path, str(model_path), wanted.seed, _source(bundle, source, traces), OnnxResult(version())
     )
-    size = _fixed_batch(proto) or _free_batch(bundle.model)
+    fixed, free = _fixed_batch(proto), _free_batch(bundle.model)
     kinds = []
     for name, graph, first in _graphs(bundle):
         cases = _cases(graph, name, wanted)
@@ -132,8 +132,8 @@ def verify(
                 sections = Sections(
                     name, first, graph, found, known[name], matched, runtime, feeds_of, apart, result.onnxruntime
                 )
-        kinds.append(_Kind(name, first, graph, sections, list(batches(cases, size))))
-    _run(kinds, size, wanted.backends, result, progress)
+        kinds.append(_Kind(name, first, graph, sections, list(batches(cases, fixed or _even(len(cases), free)))))
+    _run(kinds, wanted.backends, result, progress)
     return result
 
 
@@ -210,6 +210,11 @@ def _free_batch(graph: Graph) -> int:
     return max(1, min(BATCH, LARGEST_BATCH // max(1, numbers)))
 
 
+def _even(cases: int, largest: int) -> int:
+    """The smallest batch that takes no more batches than ``largest`` does."""
+    return -(-cases // -(-cases // largest))
+
+
 def _cases(graph: Graph, name: str, wanted: Wanted) -> list[Case]:
     given = [
         case for case in wanted.given if (INPUT in case.feeds and name == INPUT) or set(case.feeds) == set(graph.inputs)
@@ -236,7 +241,7 @@ def _feeds_of(model: ir.Model, name: str, binding: PixelInput | None) -> Callabl
     return feeds_of
 
 
-def _run(kinds: list[_Kind], size: int, names: Sequence[str] | None, result: Verification, progress: Progress) -> None:
+def _run(kinds: list[_Kind], names: Sequence[str] | None, result: Verification, progress: Progress) -> None:
     """All batches, on the reference, every device and ONNX Runtime."""
     infos = devices() if names is None else list({info.backend: info for info in map(select, names)}.values())
     opened: list[Backend] = []
@@ -250,6 +255,7 @@ def _run(kinds: list[_Kind], size: int, names: Sequence[str] | None, result: Ver
             try:
                 opened.append(open_backend(info.backend))
                 for kind in kinds:
+                    size = len(next(iter(kind.batches[0].feeds.values())))
                     made[kind.name] = DeviceGraph(opened[-1], kind.graph, kind.name, kind.first, size)
                     row.tensors += made[kind.name].tensors
             except BackendError as e:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bnnrt import reference
 from bnnrt.converters.draft import Array
 from bnnrt.converters.handlers.layout import Value
-from bnnrt.converters.verify.bounds import Bounds, bounds
+from bnnrt.converters.verify.bounds import Bounds, alone, bounds
 from bnnrt.converters.verify.inputs import Batch
+from bnnrt.converters.verify.layer_bounds import layers_of
 from bnnrt.converters.verify.onnxruntime import OnnxRuntime
 from bnnrt.converters.verify.result import Difference, OnnxResult, OutputResult, SignResult
 from bnnrt.converters.verify.trace import Carried, Trace
@@ -40,10 +40,11 @@ def open_sign_values(trace: Trace, carried: Mapping[str, Carried]) -> dict[str, 
 
 @dataclass(frozen=True, eq=False)
 class _Truth:
-    """ONNX Runtime's numbers for a batch: by ONNX name, with the bounds of each section and from end to end, and where
-    its signs met 0."""
+    """ONNX Runtime's numbers for a batch: by ONNX name, and laid as tensors of the imported graph, [images, elements];
+    with the bounds of each section and from end to end, and where its signs met 0."""
 
     found: Mapping[str, Array]
+    laid: Mapping[str, Array]
     sections: Bounds
     whole: Bounds
     zeros: Mapping[str, Array]
@@ -82,7 +83,7 @@ class Sections:
         self._bits = [t for t in self._origins if graph.types[t].domain is Domain.BIT]
         reals = [t for t in self._origins if graph.types[t].domain is Domain.FLOAT32]
         self._fed = [*self._bits, *reals]
-        self._cut = _cut(graph, self._fed)
+        self._layers = layers_of(trace.imported.graph, carried)
         self._open = open_sign_values(trace, carried)
         self._signs = {node.outputs[0]: node.name for node in trace.imported.graph.nodes if isinstance(node.op, Sign)}
         self._onnx = {name: carried[tensor].name for tensor, name in self._signs.items() if tensor in carried}
@@ -94,9 +95,9 @@ class Sections:
         """Compare one batch; ``ours``: every tensor of the graph by the reference."""
         truth = self._truth(batch)
         images = len(batch.cases)
-        wanted = {tensor: self._laid(tensor, truth) for tensor in self._fed}
+        wanted = {tensor: truth.laid[self._origins[tensor]] for tensor in self._fed}
         flipped = self._flipped({tensor: wanted[tensor] for tensor in self._bits}, ours, images)
-        sections = self._in_sections(batch, wanted)
+        sections = self._in_sections(batch, wanted, ours)
         self._count(truth, images)
         self._result.images += images
         if self._origins:
@@ -111,16 +112,12 @@ class Sections:
 
     def _truth(self, batch: Batch) -> _Truth:
         found, zeros = self._runtime.run(self._feeds_of(batch.feeds))
-        known = {t: c.laid(found[c.name]) for t, c in self._carried.items() if c.name in found}
+        known = {t: c.laid(found[c.name]) for t, c in self._carried.items()}
         graph = self._trace.imported.graph
         bits, fed = ({self._origins[tensor] for tensor in tensors} for tensors in (self._bits, self._fed))
-        whole, sections = (bounds(graph, batch.feeds, known, forced, self._apart) for forced in (bits, fed))
-        return _Truth(found, sections, whole, zeros)
-
-    def _laid(self, tensor: str, truth: _Truth) -> Array:
-        """ONNX Runtime's numbers as a tensor of the graph, [images, elements]."""
-        carried = self._carried[self._origins[tensor]]
-        return carried.laid(truth.found[carried.name])
+        whole = bounds(graph, batch.feeds, known, bits, self._apart, self._layers)
+        sections = bounds(graph, batch.feeds, known, fed, self._apart, self._layers, whole)
+        return _Truth(found, known, sections, whole, zeros)
 
     def _flipped(self, bits: Mapping[str, Array], ours: Mapping[str, Array], images: int) -> Bits:
         """Images for which a bit differs, from end to end."""
@@ -129,23 +126,34 @@ class Sections:
             result |= (ours[tensor].reshape(wanted.shape) != wanted).any(axis=1)[:images]
         return result
 
-    def _in_sections(self, batch: Batch, wanted: Mapping[str, Array]) -> dict[str, Array]:
-        """Every tensor, where each section starts from ONNX Runtime's numbers."""
+    def _in_sections(self, batch: Batch, wanted: Mapping[str, Array], ours: Mapping[str, Array]) -> dict[str, Array]:
+        """Every tensor, where each section starts from ONNX Runtime's numbers.
+
+        What a node makes of the same bits as from end to end is the same too: it is taken from there (``ours``).
+        """
         images = len(next(iter(batch.feeds.values())))
-        feeds = dict(batch.feeds)
+        read: dict[str, Array] = dict(batch.feeds)
         for tensor, numbers in wanted.items():
             known = self._graph.types[tensor]
             if known.domain is Domain.BIT:
                 numbers = np.where(numbers > 0, np.float32(1), np.float32(-1))
-            feeds[tensor] = numbers.reshape(known.with_batch(images))
-        found = reference.run(self._cut, feeds, everything=True)
-        return {**found, **{tensor: found[_computed(tensor)] for tensor in wanted}}
+            read[tensor] = numbers.reshape(known.with_batch(images))
+        same = {*self._graph.constants, *batch.feeds, *(t for t in wanted if _same_bits(read[t], ours[t]))}
+        made: dict[str, Array] = dict(batch.feeds)
+        for node in self._graph.nodes:
+            (tensor,) = node.outputs
+            known_already = same.issuperset(node.inputs)
+            made[tensor] = ours[tensor] if known_already else alone(self._graph, node, read)
+            if tensor not in wanted:
+                read[tensor] = made[tensor]
+                same.update({tensor} if known_already else ())
+        return made
 
     def _compare(self, batch: Batch, node: Node, position: int, ours: Array, truth: _Truth) -> None:
         """One tensor against ONNX Runtime's."""
         (tensor,) = node.outputs
         origin, images = self._origins[tensor], len(batch.cases)
-        wanted = self._laid(tensor, truth)[:images]
+        wanted = truth.laid[origin][:images]
         found = ours.reshape(len(ours), -1)[:images]
         same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
         near = truth.sections.near.get(origin)
@@ -258,15 +266,6 @@ class Sections:
                 self._note(batch, "output", name, carried, last, wrong, wanted, found)
 
 
-def _computed(tensor: str) -> str:
-    return f"{tensor}\n"  # no name of a model holds a line break
-
-
-def _cut(graph: Graph, tensors: list[str]) -> Graph:
-    """The graph with ``tensors`` as inputs, which are still computed under another name."""
-    cut = set(tensors)
-    nodes = tuple(
-        Node(n.name, n.op, n.inputs, tuple(_computed(t) if t in cut else t for t in n.outputs)) for n in graph.nodes
-    )
-    outputs = tuple(_computed(t) if t in cut else t for t in graph.outputs)
-    return Graph({**graph.inputs, **{t: graph.types[t] for t in tensors}}, nodes, outputs, graph.constants)
+def _same_bits(one: Array, other: Array) -> bool:
+    """Of two float32 arrays of one shape."""
+    return np.array_equal(one.view(np.uint32), other.view(np.uint32))

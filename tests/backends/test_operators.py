@@ -184,6 +184,7 @@ def reals(rng: np.random.Generator, *shape: int) -> Array:
 @real_conv_variants
 @checked
 @example((Window((1, 1)), 9, 8), 19, 1, False, 3, 1)  # no patches to be made
+@example((Window((2, 2), (1, 1), (1, 0, 0, 1)), 200, 210), 2, 2, False, 2, 1)  # more than a cache holds
 @given(windows(), st.integers(1, 40), st.sampled_from([1, 1, 1, 2]), st.booleans(), st.integers(1, 3), seeds())
 def test_real_conv(
     backend: Backend,

@@ -182,6 +182,18 @@ def test_real_conv_rounds_every_product_and_sum_in_order(
         assert found[0, y, column, output] == total
 
 
+def test_real_conv_of_a_large_image_is_that_of_each_output() -> None:
+    """Such outputs are computed a few at a time."""
+    rng = np.random.default_rng(7)
+    x, weights = reals(rng, 2, 260, 260, 4), reals(rng, 10, 2, 2, 2)
+    window = Window((2, 2), pads=(0, 1, 1, 0))
+    found = run(ops.Conv(window, 2), x, FLOAT, Constant.of(weights))
+    for output in range(10):
+        group = slice(output // 5 * 2, output // 5 * 2 + 2)
+        seen, weight = np.ascontiguousarray(x[..., group]), Constant.of(weights[output : output + 1])
+        np.testing.assert_array_equal(found[..., output : output + 1], run(ops.Conv(window), seen, FLOAT, weight))
+
+
 # Dense layers
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
 from bnnrt import reference
 from bnnrt.converters.verify.bounds import bounds
+from bnnrt.converters.verify.rounding import lowest_bit
 from bnnrt.graph import Constant, Graph, Node
 from bnnrt.ops import (
     Arithmetic,
@@ -97,6 +100,12 @@ def test_a_number_that_both_sides_share_leaves_no_error_behind_it():
     ours = reference.run(graph, {"x": x}, everything=True)
     known = {name: ours[name].reshape(1, -1) for name in ("y", "z", "s")}
     free, shared, all_shared = (bounds(graph, {"x": x}, known, forced) for forced in ((), {"z"}, {"y", "z"}))
+    for found, forced in ((shared, {"z"}), (all_shared, {"y", "z"})):  # with the help of others, the same
+        helped = bounds(graph, {"x": x}, known, forced, others=free)
+        for name in found.computed:
+            np.testing.assert_array_equal(helped.values[name], found.values[name])
+            np.testing.assert_array_equal(helped.computed[name], found.computed[name])
+            np.testing.assert_array_equal(helped.errors[name], found.errors[name])
     for found in (free, shared, all_shared):
         assert found.computed["y"].all()
         np.testing.assert_array_equal(found.computed["y"], free.computed["y"])
@@ -106,6 +115,49 @@ def test_a_number_that_both_sides_share_leaves_no_error_behind_it():
     assert (shared.computed["s"] > free.computed["y"]).all()
     assert not all_shared.computed["z"].any()
     assert not all_shared.computed["s"].any()
+
+
+def test_a_layer_behind_it_has_another_bound_than_without():
+    rng = np.random.default_rng(46)
+    graph = network(Conv(Window((1, 1))), rng.normal(size=(2, 1, 1, 3)).astype(np.float32), rng)
+    x = rng.normal(size=(2, 5, 5, 40)).astype(np.float32)
+    ours = reference.run(graph, {"x": x}, everything=True)
+    known = {name: ours[name].reshape(2, -1) for name in ("y", "z")}
+    free, shared = bounds(graph, {"x": x}, known, ()), bounds(graph, {"x": x}, known, {"y"})
+    helped = bounds(graph, {"x": x}, known, {"y"}, others=free)
+    assert (shared.computed["z"] < free.computed["z"]).all()
+    np.testing.assert_array_equal(helped.computed["z"], shared.computed["z"])
+    np.testing.assert_array_equal(bounds(graph, {"x": x}, known, (), others=shared).computed["z"], free.computed["z"])
+
+
+@pytest.mark.parametrize("size", [1.0, 0.3])
+def test_bounds_of_signs_are_those_of_each_image_alone(size):
+    """Images whose numbers have the same size share their sums."""
+    rng = np.random.default_rng(47)
+    window = Window((3, 3), pads=(1, 0, 2, 1))
+    constants = {"w": Constant.of((rng.normal(size=(3, 3, 3, 40)) * size).astype(np.float32))}
+    graph = Graph(INPUT, (Node("conv", Conv(window), ("x", "w"), ("y",)),), ("y",), constants)
+    x = rng.choice(np.array([-size, size], np.float32), (3, 5, 5, 40))
+    together = bounds(graph, {"x": x}, {}, ()).computed["y"]
+    alone = np.concatenate([bounds(graph, {"x": image[None]}, {}, ()).computed["y"] for image in x])
+    np.testing.assert_array_equal(together, alone)
+
+
+def test_lowest_bit():
+    rng = np.random.default_rng(48)
+    rows = rng.integers(0, 2**32, (4000, 2), dtype=np.uint32).view(np.float32)
+    rows[::5, 0], rows[::7, 1] = 0.0, -0.0
+    rows[1::5] = (rng.integers(-300, 300, rows[1::5].shape) * 2.0 ** rng.integers(-150, 90)).astype(np.float32)
+    rows[:6] = [[0, 0], [2.0**-149, 1], [2.0**127, 0], [np.inf, 1], [np.nan, 0], [3.4028235e38, -0.0]]
+
+    def by_fractions(row):
+        if not np.isfinite(row).all():
+            return 0.0
+        ratios = [Fraction(float(number)) for number in row if number != 0]
+        # Of n / 2**k in lowest terms, n is odd or k is 0.
+        return min((float(Fraction(r.numerator & -r.numerator, r.denominator)) for r in ratios), default=np.inf)
+
+    assert lowest_bit(rows).tolist() == [by_fractions(row) for row in rows]
 
 
 def test_concat_keeps_the_bound_of_each_part():
