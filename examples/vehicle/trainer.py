@@ -17,7 +17,7 @@ from network import THRESHOLD_WINDOW, Network, Teacher, Told
 
 ALTERNATE_EPOCHS = 50  # of weights, between two stages of T (the paper's number)
 ALTERNATE_STEPS = 20  # of Adam on T in a stage
-EVALUATIONS = 40  # on the validation block, spread over a run
+EVALUATIONS = 60  # on the validation block, spread over a run
 
 
 def start_thresholds(scheme, levels, images):
@@ -55,6 +55,7 @@ def predict(model, images, batch=512):
 
 
 def call(model, pixels):
+    """What is compiled: one function for all networks of a recipe."""
     return model(pixels)
 
 
