@@ -204,9 +204,8 @@ def tables(document: Document) -> Iterator[str]:
 
 def consists_of(document: Document, device: str) -> Iterator[str]:
     """Markdown: what each kernel's time consists of, by the limits of the same run."""
-    limits = document.limits[device]
-    launch = limits.empty_kernel_us.steady
-    if launch is None or not limits.copy_bytes_per_s or not limits.popcounts_per_s:
+    launch = document.limits[device].empty_kernel_us.steady
+    if launch is None:
         return
     for batch in COMPARED_BATCHES:
         for chosen in SETS:
@@ -216,14 +215,11 @@ def consists_of(document: Document, device: str) -> Iterator[str]:
             yield f"\n**{device}, `{chosen}`, batch {batch}**: microseconds, and what they would be at the limits\n"
             yield head("Kernel", "Layer", "Time", "A launch", "Memory", "Counting", "The rest", text=2)
             for k in result.kernels:
-                memory = k.bytes / limits.copy_bytes_per_s * 1e6
-                rate = 64 * limits.popcounts_per_s
-                if k.fraction_of_tensor_cores is not None and limits.tensor_core_binary_ops_per_s:
-                    rate = limits.tensor_core_binary_ops_per_s
-                counts = k.binary_operations / rate * 1e6
+                taken = k.us or 0.0
+                memory, counts = ((part or 0.0) * taken for part in (k.fraction_of_copy, k.fraction_of_counting))
                 # Memory and arithmetic can overlap: what neither explains is the latency of their chain.
-                rest = max(0.0, (k.us or 0.0) - launch - max(memory, counts))
-                times = (k.us or 0.0, launch, memory, counts, rest)
+                rest = max(0.0, taken - launch - max(memory, counts))
+                times = (taken, launch, memory, counts, rest)
                 yield row(f"`{k.name}`", k.layer, *(f"{us:.2f}" for us in times))
 
 

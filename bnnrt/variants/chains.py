@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bnnrt import packing
+from bnnrt.backends.base import Extent
 from bnnrt.backends.source import Define
 from bnnrt.graph import Node
 from bnnrt.ops import BinaryConv, BitPool, Domain, Op, Threshold, Window
@@ -25,6 +26,8 @@ __all__ = [
     "ConvChain",
     "chain_misfit",
     "conv_chain",
+    "groups_over",
+    "halo_of",
     "lane_row",
     "limits_of",
     "thresholds_of",
@@ -97,6 +100,22 @@ def _bases(op: BinaryConv, bits: Array, x: tuple[int, ...], acc: tuple[int, ...]
             inside = row[:, None] & column
             bases.append(int(inside.sum()) * channels + 2 * ones[:, ~inside].sum(axis=1))
     return np.array(bases), np.concatenate([rows, columns]), len(column_taps)
+
+
+def halo_of(site: Site, height: int, width: int) -> tuple[int, int]:
+    """Rows and columns of the image under a tile of results."""
+    window, pool = conv_op(site).window, pool_window(site).kernel
+    rows, columns = (
+        (size * pool[axis] - 1) * window.strides[axis] + window.dilations[axis] * (window.kernel[axis] - 1) + 1
+        for axis, size in enumerate((height, width))
+    )
+    return rows, columns
+
+
+def groups_over(site: Site, height: int, width: int) -> Extent:
+    """Groups of a launch: tiles of results, output words, images."""
+    _, rows, columns, channels = site.type(site.output).with_batch(1)
+    return (-(-rows // height) * -(-columns // width), packing.words_for(channels), site.batch)
 
 
 def lane_row(values: Array, fill: int) -> Array:

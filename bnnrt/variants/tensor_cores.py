@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bnnrt import packing
-from bnnrt.backends.base import Extent, Language
+from bnnrt.backends.base import Language
 from bnnrt.backends.source import Define, KernelSource
 from bnnrt.ops import Window
 from bnnrt.variants.base import LaunchSpec, Site, StepCode, Variant, conv_node, conv_op, fits, pool_window
@@ -20,6 +20,8 @@ from bnnrt.variants.chains import (
     FEW_CHANNELS,
     chain_misfit,
     conv_chain,
+    groups_over,
+    halo_of,
     lane_row,
 )
 
@@ -169,13 +171,9 @@ def _at_once(chunks: int, pooled: int) -> int:
     return 1 if chunks <= _KEPT_CHUNKS else 2
 
 
-def _make_tile(site: Site, height: int, width: int) -> _Tile:
+def _make_tile(site: Site, block: _Taps, height: int, width: int) -> _Tile:
     window, pool = conv_op(site).window, pool_window(site).kernel
-    block = _fewest_words(window, site.type(conv_node(site).inputs[0]).channels)
-    halo_height, halo_width = (
-        (size * pool[axis] - 1) * window.strides[axis] + window.dilations[axis] * (window.kernel[axis] - 1) + 1
-        for axis, size in enumerate((height, width))
-    )
+    halo_height, halo_width = halo_of(site, height, width)
     stride = _pixel_stride(block.pixel_words, pool[1] * window.strides[1])
     chunks = -(-len(block.places) // _CHUNK)
     at_once = _at_once(chunks, prod(pool))
@@ -192,11 +190,6 @@ def _make_tile(site: Site, height: int, width: int) -> _Tile:
     return _Tile(height, width, halo_height, halo_width, stride, block, span, members, warps, 4 * words)
 
 
-def _grid(site: Site, tile: _Tile) -> Extent:
-    _, height, width, channels = site.type(site.output).with_batch(1)
-    return (-(-height // tile.height) * -(-width // tile.width), packing.words_for(channels), site.batch)
-
-
 def _cost(site: Site, tile: _Tile) -> float:
     """An estimate of the whole launch's time, for the choice between tiles: instructions, and idle multiprocessors."""
     halo = tile.halo_height * tile.halo_width / _LANES
@@ -206,13 +199,16 @@ def _cost(site: Site, tile: _Tile) -> float:
     )
     computing = tile.groups * prod(pool_window(site).kernel) * (tile.chunks * _COST_OF_CHUNK + _COST_OF_SUMS)
     a_block = loading + computing + tile.warps * _COST_OF_WARP
-    return a_block * max(prod(_grid(site, tile)), _BLOCKS_A_MULTIPROCESSOR * site.device.compute_units)
+    return a_block * max(
+        prod(groups_over(site, tile.height, tile.width)), _BLOCKS_A_MULTIPROCESSOR * site.device.compute_units
+    )
 
 
 def _tiles(site: Site) -> Iterator[_Tile]:
+    block = _fewest_words(conv_op(site).window, site.type(conv_node(site).inputs[0]).channels)
     for height in _TILE_HEIGHTS:
         for width in _TILE_WIDTHS:
-            tile = _make_tile(site, height, width)
+            tile = _make_tile(site, block, height, width)
             if fits(site.device, (_LANES, tile.warps, 1), tile.local_bytes):
                 yield tile
 
@@ -319,7 +315,12 @@ def _conv_tensor(site: Site) -> StepCode:
         *(falling, chain.minimum, site.output),
     )
     launch = LaunchSpec(
-        "conv_tensor", source, args, _grid(site, tile), (_LANES, tile.warps, 1), local_bytes=tile.local_bytes
+        "conv_tensor",
+        source,
+        args,
+        groups_over(site, tile.height, tile.width),
+        (_LANES, tile.warps, 1),
+        local_bytes=tile.local_bytes,
     )
     return StepCode((launch,), constants)
 

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from bnnrt import packing
-from bnnrt.backends.base import Extent
 from bnnrt.backends.source import Define, KernelSource
 from bnnrt.ops import Arithmetic, ArithmeticKind, BinaryDense, Op, Threshold, ToFloat
 from bnnrt.variants.base import (
@@ -29,6 +28,8 @@ from bnnrt.variants.chains import (
     FEW_CHANNELS,
     chain_misfit,
     conv_chain,
+    groups_over,
+    halo_of,
     lane_row,
     limits_of,
     thresholds_of,
@@ -97,10 +98,7 @@ def _make_tile(site: Site, most_height: int, most_width: int) -> _Tile:
     window, pool = conv_op(site).window, pool_window(site).kernel
     x, out = site.type(conv_node(site).inputs[0]), site.type(site.output).with_batch(1)
     height, width = min(most_height, out[1]), min(most_width, out[2])
-    halo_height, halo_width = (
-        (size * pool[axis] - 1) * window.strides[axis] + window.dilations[axis] * (window.kernel[axis] - 1) + 1
-        for axis, size in enumerate((height, width))
-    )
+    halo_height, halo_width = halo_of(site, height, width)
     words = packing.words_for(x.channels)
     inner = packing.words_for(window.taps * x.channels) if _is_patch(site) else window.taps * words
     span = max(1, _ACCUMULATORS // prod(pool))
@@ -115,17 +113,12 @@ def _make_tile(site: Site, most_height: int, most_width: int) -> _Tile:
     return _Tile(height, width, halo_height, halo_width, words, inner, span, rows, 4 * kept + votes)
 
 
-def _groups(site: Site, tile: _Tile) -> Extent:
-    _, height, width, channels = site.type(site.output).with_batch(1)
-    return (-(-height // tile.height) * -(-width // tile.width), packing.words_for(channels), site.batch)
-
-
 def _tile(site: Site) -> _Tile | None:
     """The largest tile that leaves no multiprocessor idle, or the smallest that fits, or None."""
     tiles = [_make_tile(site, *size) for size in _TILES]
     fitting = [tile for tile in tiles if fits(site.device, (_LANES, tile.rows, 1), tile.local_bytes)]
     wanted = _GROUPS_A_MULTIPROCESSOR * site.device.compute_units
-    enough = [tile for tile in fitting if prod(_groups(site, tile)) >= wanted]
+    enough = [tile for tile in fitting if prod(groups_over(site, tile.height, tile.width)) >= wanted]
     return next(iter(enough), fitting[-1] if fitting else None)
 
 
@@ -159,7 +152,7 @@ def _conv_tile(site: Site) -> StepCode:
         *(site.node.inputs[0], chain.levels, chain.flips, weights, chain.classes, limits),
         *(chain.falling, chain.minimum, site.output),
     )
-    groups, items = _groups(site, tile), (_LANES, tile.rows, 1)
+    groups, items = groups_over(site, tile.height, tile.width), (_LANES, tile.rows, 1)
     return StepCode((LaunchSpec("conv_tile", source, args, groups, items, tile.local_bytes),), constants)
 
 

@@ -9,7 +9,6 @@ import dataclasses
 import importlib
 import os
 import shutil
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -186,11 +185,9 @@ def chains(draw: st.DrawFn) -> Chain:
 def host(tmp_path_factory: pytest.TempPathFactory) -> Backend:
     if shutil.which("g++") is None:
         pytest.skip("no g++ to run CUDA's text on the host")
-    sys.path.insert(0, str(CHECKERS))
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(CHECKERS)
         module = importlib.import_module("cuda_on_host")
-    finally:
-        sys.path.remove(str(CHECKERS))
     made: Backend = module.HostCuda(tmp_path_factory.mktemp("host"))
     return made
 

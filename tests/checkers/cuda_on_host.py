@@ -8,14 +8,15 @@ compiler and hardware make of the same text; the tests of tests/backends do, on 
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import hashlib
-import shutil
 import subprocess
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cuda_sources
 import numpy as np
 import numpy.typing as npt
 
@@ -25,10 +26,8 @@ from bnnrt.backends.base import (
     Code,
     DeviceArray,
     DeviceInfo,
-    DeviceKind,
     Event,
     Extent,
-    Language,
     Launch,
 )
 from bnnrt.backends.source import KernelSource, assemble
@@ -40,28 +39,9 @@ extern "C" void launch_on_host(void **arguments, const int *grid, const int *blo
     host::launch({entry}, arguments, {{grid[0], grid[1], grid[2]}}, {{block[0], block[1], block[2]}});
 }}
 """
-DEVICE = DeviceInfo(
-    backend="cuda:0",
-    name="a host that runs CUDA's text",
-    kind=DeviceKind.GPU,
-    language=Language.CUDA,
-    platform="g++",
-    driver="none",
-    compute_units=4,
-    max_group_size=1024,
-    max_group_shape=(1024, 1024, 64),
-    local_memory=48 << 10,
-    dedicated_local_memory=True,
-    memory=1 << 30,
-    max_allocation=1 << 30,
-    exact_division=True,
-    bit_tensor_cores=True,
+DEVICE = dataclasses.replace(
+    cuda_sources.DEVICE, name="a host that runs CUDA's text", platform="g++", compute_units=4, bit_tensor_cores=True
 )
-
-
-def compiler() -> str | None:
-    """Path of g++, or None."""
-    return shutil.which("g++")
 
 
 class HostCuda(Backend):
