@@ -39,7 +39,7 @@ def evaluate(folder, name, data, log=print):
     tests = []
     for seed in summary["seeds"]:
         model = load_state(folder / f"{name}-{seed}.npz", recipe, len(labels))
-        if recipe.kind == "binary":
+        if recipe.kind == "binary" and not recipe.real:
             path = folder / f"{name}-{seed}.onnx"
             export(model, labels, path)
             found = run_onnx(path, file_input(model, images)).argmax(1)

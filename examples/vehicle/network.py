@@ -233,26 +233,30 @@ class DenseLayer(nn.Module):
 
 
 class Network(nn.Module):
-    """A network of an architecture on one input scheme; ``binary=False`` is its twin in full precision, with ReLU."""
+    """A network of an architecture on one input scheme; ``binary=False`` is its twin in full precision, with ReLU.
 
-    def __init__(self, architecture, scheme, start, classes, *, binary=True, estimator="clip", momentum=0.1):
+    ``real`` names what a binary network keeps in full precision: "weights", "activations", or both.
+    """
+
+    def __init__(self, architecture, scheme, start, classes, *, binary=True, estimator="clip", momentum=0.1, real=""):
         super().__init__()
-        self.binary = binary
+        self.binary = binary and "activations" not in real
+        signs = binary and "weights" not in real  # of the weights
         self.estimator = ESTIMATORS[estimator]
         self.dtype = torch.float32  # of activations, while training; bfloat16 holds -1, +1 and their short sums
         self.input = Input(scheme, start)
         channels, side, pad = self.input.planes, SIZE, self.input.pad
         self.convs, self.conv_norms = nn.ModuleList(), nn.ModuleList()
         for conv in architecture.convs:
-            self.convs.append(ConvLayer(channels, conv, pad, binary))
+            self.convs.append(ConvLayer(channels, conv, pad, signs))
             self.conv_norms.append(nn.BatchNorm2d(conv.channels, momentum=momentum))
-            channels, pad = conv.channels, -1.0 if binary else 0.0
+            channels, pad = conv.channels, -1.0 if self.binary else 0.0
             side = (side - 1) // conv.stride + 1
             side //= conv.pool
         widths = (channels * side * side, *architecture.dense)
-        self.denses = nn.ModuleList(DenseLayer(*pair, binary) for pair in zip(widths, architecture.dense, strict=False))
+        self.denses = nn.ModuleList(DenseLayer(*pair, signs) for pair in zip(widths, architecture.dense, strict=False))
         self.dense_norms = nn.ModuleList(nn.BatchNorm1d(width, momentum=momentum) for width in architecture.dense)
-        self.last = DenseLayer(widths[-1], classes, binary)
+        self.last = DenseLayer(widths[-1], classes, signs)
         # 1/16 for 100 inputs: near the standard deviation of a sum of that many
         self.scale = 2.0 ** -((widths[-1] - 1).bit_length() // 2 + 1) if binary else 1.0
 

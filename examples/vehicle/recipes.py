@@ -17,13 +17,14 @@ class Recipe:
     input: str = "threshold"  # none, threshold, threshold-gray, lbp
     architecture: Architecture = ARCHITECTURES["paper"]
     kind: str = "binary"  # binary, float (the twin), teacher
+    real: str = ""  # what a binary network keeps in full precision, to see what it costs: weights, activations, or both
     epochs: int = 100
     batch: int = 64
     optimizer: str = "adam"  # adam, rmsprop
     rate: float = 3e-3  # peak of the learning rate
     schedule: str = "cosine"  # cosine (5 % warm-up, then to 0), constant
     decay: float = 0.0  # decoupled weight decay, for networks in full precision
-    average: float = 0.0  # of the weights over time, for networks in full precision; 0: none
+    average: float = 0.0  # of weights (binary ones: of the latent), BatchNorm and T over time; 0: none
     estimator: str = "polynomial"  # gradient of the sign: identity, clip, polynomial
     momentum: float = 0.1  # of BatchNorm: the newest batch's share of the running mean and variance
     smoothing: float = 0.0  # of the labels
@@ -32,6 +33,7 @@ class Recipe:
     teachers: int = 1
     temperature: float = 2.0
     augmentation: Augmentation = field(default_factory=Augmentation)
+    finish: Augmentation | None = None  # instead, for the last epochs (trainer.FINISH)
 
 
 MILD = Augmentation(shift=6, zoom=0.1, brightness=16)
@@ -46,6 +48,11 @@ CUT = replace(STRONG, cutout=20)
 
 # BatchNorm's slow averages: a sign answers a small error of the mean with the wrong bit.
 TAUGHT = Recipe(teach=0.9, momentum=0.02, augmentation=CUT)
+# Noise, because near a threshold the least of it changes a bit; at the end, photos much as they are in use.
+NOISY = replace(TAUGHT, average=0.998, augmentation=replace(CUT, noise=8), epochs=430)
+FINISHED = replace(
+    NOISY, augmentation=replace(CUT, noise=6), finish=Augmentation(shift=4, zoom=0.08, brightness=12, noise=2)
+)
 LONG = Recipe(teach=0.9, augmentation=STRONG, epochs=300)
 SHORT = Recipe(teach=0.9, epochs=40, batch=128, rate=4e-3, estimator="clip", teachers=2, augmentation=STRONG)
 PAPER = Recipe(epochs=150, rate=1e-3, schedule="constant", estimator="identity", augmentation=GAUSSIAN)
@@ -62,11 +69,16 @@ RECIPES = {
     "float-hard": Recipe(
         kind="float", input="none", epochs=254, rate=2e-3, decay=0.05, average=0.998, teach=0.9, augmentation=HARD
     ),
-    "small": replace(TAUGHT, architecture=ARCHITECTURES["small"], epochs=487),
-    "threshold": replace(TAUGHT, epochs=1654),
+    "small": replace(FINISHED, architecture=ARCHITECTURES["small"], epochs=431),
+    "threshold": replace(FINISHED, epochs=1194),
     "lbp": replace(TAUGHT, input="lbp", epochs=909, augmentation=replace(GEOMETRY, cutout=20)),
     "none": replace(TAUGHT, input="none", epochs=601),
     "threshold-gray": replace(TAUGHT, input="threshold-gray", epochs=481),
+    # Where the loss comes from: full precision behind thresholds, and what weights or activations cost alone.
+    "threshold-real": replace(NOISY, real="weights and activations", rate=2e-3),
+    "threshold-real-weights": replace(NOISY, real="weights", rate=2e-3),
+    "threshold-real-activations": replace(NOISY, real="activations"),
+    "small-one-level": replace(NOISY, architecture=replace(ARCHITECTURES["small"], levels=1)),
     # The paper's recipe.
     "paper-float": replace(PAPER, kind="float", input="none", optimizer="rmsprop"),
     "paper-none": replace(PAPER, input="none"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import json
 import math
 from dataclasses import asdict
@@ -18,6 +19,7 @@ from network import THRESHOLD_WINDOW, Network, Teacher, Told
 ALTERNATE_EPOCHS = 50  # of weights, between two stages of T (the paper's number)
 ALTERNATE_STEPS = 20  # of Adam on T in a stage
 EVALUATIONS = 60  # on the validation block, spread over a run
+FINISH = 0.15  # share of the epochs that see the photos of ``Recipe.finish``
 
 
 def start_thresholds(scheme, levels, images):
@@ -40,6 +42,7 @@ def build(recipe, classes, start):
     return Network(
         recipe.architecture, recipe.input, start, classes,
         binary=recipe.kind == "binary", estimator=recipe.estimator, momentum=recipe.momentum,
+        real=recipe.real,
     )  # fmt: skip
 
 
@@ -87,8 +90,7 @@ class Run:
         self.averages = [copy.deepcopy(m).requires_grad_(False) for m in self.models] if recipe.average else []
         self.teachers = [Told(t).to(self.device) for t in teachers[: recipe.teachers]] if recipe.teach else []
         self.parameters = [p for model in self.models for p in model.parameters() if p.requires_grad]
-        binary = recipe.kind == "binary"
-        self.latent = [weight.latent for model in self.models for weight in model.weights()] if binary else []
+        self.latent = [w.latent for model in self.models for w in model.weights() if w.binary]
         self.chosen = torch.zeros(len(seeds), recipe.batch, dtype=torch.long, device=self.device)
         self.losses = torch.zeros(len(seeds), device=self.device)
         self.optimizer = self._optimizer()
@@ -127,15 +129,15 @@ class Run:
         loss.backward()
         self.losses[i].add_(loss.detach())
 
-    def _step(self):
+    def _step(self, changes):
         recipe = self.recipe
         for p in self.parameters:
             p.grad = None
         flat = self.chosen.flatten()
-        pixels = augment(self.images[flat].float(), recipe.augmentation, self.generator)
+        pixels = augment(self.images[flat].float(), changes, self.generator)
         target = self.targets[flat]
-        if recipe.augmentation.mixup:
-            pixels, share = mixed(pixels, recipe.augmentation.mixup, self.generator)
+        if changes.mixup:
+            pixels, share = mixed(pixels, changes.mixup, self.generator)
             target = share[:, None] * target + (1 - share[:, None]) * target.roll(1, 0)
         target = target * (1 - recipe.smoothing) + recipe.smoothing / self.count
         soft = [None] * len(self.models)
@@ -166,17 +168,18 @@ class Run:
                     if kept.is_floating_point():
                         kept.lerp_(new, 1 - recipe.average)
 
-    def _captured(self):
+    def _captured(self, changes):
         """The step as a CUDA graph: its hundreds of small kernels start without the CPU."""
+        step = functools.partial(self._step, changes)
         if not self.cuda:
-            return self._step
+            return step
         self._set_rate(0.0)
         for _ in range(3):
-            self._step()
+            step()
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
         with torch.cuda.graph(graph, stream=self.stream):
-            self._step()
+            step()
         return graph.replay
 
     def _rate_at(self, step, steps):
@@ -199,11 +202,14 @@ class Run:
         recipe = self.recipe
         steps = len(self.images) // recipe.batch
         every = max(1, recipe.epochs // EVALUATIONS)
-        step = self._captured()
+        step = self._captured(recipe.augmentation)
+        finish = self._captured(recipe.finish) if recipe.finish else step
         for epoch in range(recipe.epochs):
             self.losses.zero_()
             shuffled = torch.rand(len(self.seeds), len(self.images), device=self.device, generator=self.generator)
             orders = shuffled.argsort(1)
+            if epoch >= (1 - FINISH) * recipe.epochs:
+                step = finish
             for i in range(steps):
                 self._set_rate(self._rate_at(epoch * steps + i, recipe.epochs * steps))
                 self.chosen.copy_(orders[:, i * recipe.batch : (i + 1) * recipe.batch])
@@ -262,7 +268,7 @@ class Run:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         for seed, state in zip(self.seeds, self.states, strict=True):
-            save_state(folder / f"{name}-{seed}.npz", state, binary=self.recipe.kind == "binary")
+            save_state(folder / f"{name}-{seed}.npz", state, binary=bool(self.latent))
         summary = {
             "recipe": asdict(self.recipe),
             "labels": labels,

@@ -389,7 +389,7 @@ def vehicle() -> Bundle:
 @pytest.fixture(scope="module")
 def off(vehicle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("off") / "off.bnn"
-    bundle.write(spoiled(vehicle, 40), path)
+    bundle.write(spoiled(vehicle, 60), path)
     return path
 
 
