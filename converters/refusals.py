@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
-from bnnrt.converters.onnx_model.node import STANDARD_DOMAINS, OnnxNode, constant_of
+from bnnrt.converters.onnx_model.node import COMPARISONS, STANDARD_DOMAINS, OnnxNode, constant_of
 
 __all__ = ["refuse"]
 
@@ -70,7 +70,7 @@ _BY_REASON: Mapping[tuple[str, str], tuple[str, ...]] = {
         *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
     ),
 }
-ORDERS = ("Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+_ORDERS = COMPARISONS.keys() - {"Equal"}
 _UNKNOWN = "this operator is not supported"
 _BY_OPERATOR = {operator: reason for reason, operators in _BY_REASON.items() for operator in operators}
 
@@ -85,7 +85,7 @@ def _reason(node: OnnxNode) -> tuple[str, str]:
     domain = node.node.domain
     if "fpgadataflow" in domain:
         return "FINN's operators for FPGAs are not supported", "give the model that FINN started from"
-    if node.node.op_type in ORDERS and all(constant_of(value) is None for value in node.node.inputs):
+    if node.node.op_type in _ORDERS and all(constant_of(value) is None for value in node.node.inputs):
         what = "a comparison of two tensors that depend on the data, and of which no sign is made, is not supported"
         return what, "make -1 and +1 of it, and with >= and <= compare the difference with 0, as (x - x.mean(...)) >= 0"
     if node.node.op_type in _BY_OPERATOR:

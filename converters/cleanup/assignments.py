@@ -14,13 +14,11 @@ import numpy as np
 import onnx_ir as ir
 
 from bnnrt.converters.draft import Array
-from bnnrt.converters.onnx_model.node import constant_of, is_standard, static_shape
-from bnnrt.converters.onnx_model.uniform import same_shape, uniform_beside
+from bnnrt.converters.onnx_model.node import constant_of, is_standard, static_shape, unsqueezed
+from bnnrt.converters.onnx_model.uniform import filled_with, same_shape, source_of, uniform_beside
 from bnnrt.converters.onnx_model.writer import Replacement, add_constant, replace
 
 __all__ = ["lower_assignments"]
-
-MOVING = ("Expand", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 
 Columns = Sequence[tuple[int, Array]]
 
@@ -160,7 +158,7 @@ def _computed_grid(x: ir.Value, indices: ir.Value | None) -> list[Array] | None:
         return None
     vectors = []
     for axis, part in enumerate(joined.inputs):
-        coordinate = _expanded(_unsqueezed(part, rank))
+        coordinate = _expanded(unsqueezed(part, rank))
         if axis == 0:
             if not _counts_images(coordinate, x, rank):
                 return None
@@ -171,14 +169,6 @@ def _computed_grid(x: ir.Value, indices: ir.Value | None) -> list[Array] | None:
             return None
         vectors.append(array.reshape(-1))
     return vectors
-
-
-def _unsqueezed(value: ir.Value | None, axis: int) -> ir.Value | None:
-    node = None if value is None else value.producer()
-    if node is None or not is_standard(node, "Unsqueeze"):
-        return None
-    given = constant_of(node.inputs[1]) if len(node.inputs) > 1 else np.array(node.attributes["axes"].as_ints())
-    return node.inputs[0] if given is not None and given.reshape(-1).tolist() in ([-1], [axis]) else None
 
 
 def _expanded(value: ir.Value | None) -> ir.Value | None:
@@ -210,16 +200,11 @@ def _counts_images(value: ir.Value | None, x: ir.Value, rank: int) -> bool:
 
 def _written(updates: ir.Value) -> ir.Value | Array:
     """What is assigned: the one number that is all there is in it, or ``updates`` itself."""
-    value: ir.Value | None = updates
-    while value is not None and constant_of(value) is None:
-        node = value.producer()
-        if node is not None and is_standard(node, "ConstantOfShape"):
-            fill = node.attributes.get("value")
-            return np.zeros((), dtype=np.float32) if fill is None else fill.as_tensor().numpy().reshape(())
-        if node is None or not is_standard(node, *MOVING):
-            return updates
-        value = node.inputs[0]
-    array = constant_of(value)
+    source = source_of(updates)
+    filling = None if source is None else source.producer()
+    if filling is not None and is_standard(filling, "ConstantOfShape"):
+        return filled_with(filling)
+    array = constant_of(source)
     return array.reshape(()) if array is not None and array.size == 1 else updates
 
 

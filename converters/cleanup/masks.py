@@ -5,11 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from bnnrt.converters.onnx_model.node import constant_of, is_standard
-from bnnrt.converters.onnx_model.uniform import same_shape
+from bnnrt.converters.onnx_model.uniform import same_shape, source_of
 
 __all__ = ["lower_masks"]
-
-MOVING = ("Expand", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 
 
 def lower_masks(model: ir.Model) -> None:
@@ -49,10 +47,6 @@ def _mask(places: ir.Value | None) -> ir.Value | None:
 
 def _number(updates: ir.Value | None) -> ir.Value | None:
     """The constant of one number that is all there is in ``updates``."""
-    while updates is not None and constant_of(updates) is None:
-        node = updates.producer()
-        if node is None or not is_standard(node, *MOVING):
-            return None
-        updates = node.inputs[0]
-    array = constant_of(updates)
-    return updates if array is not None and array.size == 1 and array.ndim <= 1 else None
+    source = source_of(updates)
+    array = constant_of(source)
+    return source if array is not None and array.size == 1 and array.ndim <= 1 else None

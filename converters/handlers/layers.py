@@ -66,9 +66,8 @@ def matmul(scope: Scope, node: OnnxNode) -> Value:
         return _matrix_first(scope, node)
     if node.constant(1) is None:
         raise node.error("a product of two tensors", "only a tensor times a constant matrix is supported")
-    value, weights = scope.value(node, 0), float32(node, 1, "weights")
-    while weights.ndim > 2 and weights.shape[0] == 1 and weights.ndim <= len(value.shape) + 1:
-        weights = weights[0]
+    value = scope.value(node, 0)
+    weights = _matrix(node, 1, value)
     if not value.shape or weights.ndim != 2:
         raise node.error(
             f"a product of [N, {listed(value.shape)}] and {weights.ndim}-dimensional weights",
@@ -79,11 +78,18 @@ def matmul(scope: Scope, node: OnnxNode) -> Value:
     return _product(scope, node, value, weights.T)
 
 
-def _matrix_first(scope: Scope, node: OnnxNode) -> Value:
-    """A matrix [outputs, inputs] times each [inputs, columns] of a tensor, as of the windows that unfold gives."""
-    weights, value = float32(node, 0, "weights"), scope.value(node, 1)
+def _matrix(node: OnnxNode, index: int, value: Value) -> Array:
+    """Constant weights beside ``value``, without axes of 1 in front of a matrix."""
+    weights = float32(node, index, "weights")
     while weights.ndim > 2 and weights.shape[0] == 1 and weights.ndim <= len(value.shape) + 1:
         weights = weights[0]
+    return weights
+
+
+def _matrix_first(scope: Scope, node: OnnxNode) -> Value:
+    """A matrix [outputs, inputs] times each [inputs, columns] of a tensor, as of the windows that unfold gives."""
+    value = scope.value(node, 1)
+    weights = _matrix(node, 0, value)
     if weights.ndim != 2 or len(value.shape) < 2:
         shapes = f"{weights.ndim}-dimensional weights and [N, {listed(value.shape)}]"
         raise node.error(f"a product of {shapes}", "only a matrix times [N, ..., features, columns] is supported")

@@ -20,6 +20,7 @@ __all__ = [
     "is_standard",
     "qualified",
     "static_shape",
+    "unsqueezed",
 ]
 
 STANDARD_DOMAINS = ("", "ai.onnx")
@@ -67,6 +68,15 @@ def static_shape(value: ir.Value | None) -> tuple[int | None, ...] | None:
     if value is None or value.shape is None:
         return None
     return tuple(d if isinstance(d, int) else None for d in value.shape)
+
+
+def unsqueezed(value: ir.Value | None, last: int) -> ir.Value | None:
+    """What ``value``, whose last axis is ``last``, is with an axis added behind the others; None if it is not that."""
+    node = None if value is None else value.producer()
+    if node is None or not is_standard(node, "Unsqueeze"):
+        return None
+    given = constant_of(node.inputs[1]) if len(node.inputs) > 1 else np.array(node.attributes["axes"].as_ints())
+    return node.inputs[0] if given is not None and given.reshape(-1).tolist() in ([-1], [last]) else None
 
 
 def qualified(node: ir.Node) -> str:

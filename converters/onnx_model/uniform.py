@@ -8,7 +8,9 @@ import onnx_ir as ir
 from bnnrt.converters.draft import Array
 from bnnrt.converters.onnx_model.node import constant_of, is_standard, static_shape
 
-__all__ = ["is_shape_of", "keeps_shape", "same_shape", "uniform_beside"]
+__all__ = ["filled_with", "is_shape_of", "keeps_shape", "same_shape", "source_of", "uniform_beside"]
+
+MOVING = ("Expand", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 
 
 def uniform_beside(value: ir.Value | None, other: ir.Value) -> Array | None:
@@ -31,11 +33,26 @@ def uniform_beside(value: ir.Value | None, other: ir.Value) -> Array | None:
         return None if negated is None else np.asarray(-negated)
     filled = same_shape(node.outputs[0], other)
     if is_standard(node, "ConstantOfShape") and (filled or is_shape_of(node.inputs[0], other)):
-        fill = node.attributes.get("value")
-        return np.zeros((), dtype=np.float32) if fill is None else fill.as_tensor().numpy().reshape(())
+        return filled_with(node)
     if is_standard(node, "Expand") and (filled or is_shape_of(node.inputs[1], other)):
         return uniform_beside(node.inputs[0], other)
     return None
+
+
+def filled_with(node: ir.Node) -> Array:
+    """The number that a ConstantOfShape repeats, of no dimensions."""
+    fill = node.attributes.get("value")
+    return np.zeros((), dtype=np.float32) if fill is None else fill.as_tensor().numpy().reshape(())
+
+
+def source_of(value: ir.Value | None) -> ir.Value | None:
+    """What the elements of ``value`` are taken from, by operators that only move and repeat them."""
+    while value is not None and constant_of(value) is None:
+        node = value.producer()
+        if node is None or not is_standard(node, *MOVING):
+            break
+        value = node.inputs[0]
+    return value
 
 
 def keeps_shape(constant: Array, value: ir.Value) -> bool:

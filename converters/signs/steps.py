@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bnnrt.converters.draft import Array
-from bnnrt.converters.onnx_model.node import COMPARISONS, clip_limits, constant_of, is_standard
+from bnnrt.converters.onnx_model.node import COMPARISONS, clip_limits, constant_of, is_standard, unsqueezed
 from bnnrt.converters.onnx_model.uniform import keeps_shape, uniform_beside
 
 __all__ = ["LARGEST_DETACHED", "Step", "step_of", "unclipped"]
@@ -147,13 +147,8 @@ def _of_table(node: ir.Node, steps: Steps) -> Step | None:
     """``table[index]``, of a constant vector and an integer step: Gather, or GatherND of it with one more axis."""
     table, index = constant_of(node.inputs[0]), node.inputs[1]
     if is_standard(node, "GatherND"):
-        unsqueezed = None if index is None else index.producer()
-        axes = constant_of(unsqueezed.inputs[1]) if unsqueezed is not None and len(unsqueezed.inputs) == 2 else None
         rank = 0 if index is None or index.shape is None else len(index.shape)
-        last = axes is not None and axes.reshape(-1).tolist() in ([-1], [rank - 1])
-        if unsqueezed is None or not is_standard(unsqueezed, "Unsqueeze") or not last:
-            return None
-        index = unsqueezed.inputs[0]
+        index = unsqueezed(index, rank - 1)
     step = steps.get(index) if index is not None else None
     if step is None or table is None or table.ndim != 1 or not np.issubdtype(step.values.dtype, np.integer):
         return None

@@ -58,11 +58,9 @@ def _share(ours: Array, theirs: Array) -> float:
     if ours.shape != theirs.shape:
         return np.inf
     size = np.abs(ours.astype(np.float64))
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(ours - theirs.astype(np.float64))
     same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
     with np.errstate(all="ignore"):
-        share = np.where(same, 0.0, apart / size)
+        share = np.where(same, 0.0, np.abs(ours - theirs.astype(np.float64)) / size)
     return float(np.nan_to_num(share, nan=np.inf, posinf=np.inf).max(initial=0.0))
 
 

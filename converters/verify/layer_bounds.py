@@ -56,15 +56,12 @@ def layers_of(graph: Graph, known: Collection[str]) -> dict[str, Layer]:
         inside, constants, factor, bias = [node.outputs[0]], [node.inputs[1]], 1.0, None
         while inside[-1] not in known:
             following = readers.get(inside[-1], [])
-            step = _constant_step(graph, following[0], inside[-1]) if len(following) == 1 else None
-            if step is None or inside[-1] in graph.outputs:
-                inside, constants, factor, bias = inside[:1], constants[:1], 1.0, None
-                break
-            kind, constant = step
-            if kind is ArithmeticKind.MUL and bias is None:
-                factor *= float(np.abs(constant.astype(np.float64)).max())
-            elif kind is ArithmeticKind.ADD and bias is None:
-                bias = constant.astype(np.float64)
+            alone = len(following) == 1 and inside[-1] not in graph.outputs
+            step = _constant_step(graph, following[0], inside[-1]) if alone else None
+            if step and bias is None and step[0] is ArithmeticKind.MUL:
+                factor *= float(np.abs(step[1].astype(np.float64)).max())
+            elif step and bias is None and step[0] is ArithmeticKind.ADD:
+                bias = step[1].astype(np.float64)
             else:
                 inside, constants, factor, bias = inside[:1], constants[:1], 1.0, None
                 break
