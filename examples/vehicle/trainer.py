@@ -19,7 +19,6 @@ from network import THRESHOLD_WINDOW, Network, Teacher, Told
 ALTERNATE_EPOCHS = 50  # of weights, between two stages of T (the paper's number)
 ALTERNATE_STEPS = 20  # of Adam on T in a stage
 EVALUATIONS = 60  # on the validation block, spread over a run
-FINISH = 0.15  # share of the epochs that see the photos of ``Recipe.finish``
 
 
 def start_thresholds(scheme, levels, images):
@@ -208,7 +207,7 @@ class Run:
             self.losses.zero_()
             shuffled = torch.rand(len(self.seeds), len(self.images), device=self.device, generator=self.generator)
             orders = shuffled.argsort(1)
-            if epoch >= (1 - FINISH) * recipe.epochs:
+            if epoch >= (1 - recipe.finish_share) * recipe.epochs:
                 step = finish
             for i in range(steps):
                 self._set_rate(self._rate_at(epoch * steps + i, recipe.epochs * steps))
