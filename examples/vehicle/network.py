@@ -17,6 +17,7 @@ from torch import nn
 
 THRESHOLD_WINDOW = 64.0  # pixel levels round a threshold in which it gets a gradient
 OFFSET, SCALE = -128.0, 2.0**-7  # of pixels that a first layer takes as numbers: (X - 128) / 128
+PARTS = ("conv weights", "conv activations", "dense weights", "dense activations")
 INPUTS = ("none", "threshold", "threshold-gray", "lbp")
 
 
@@ -235,43 +236,45 @@ class DenseLayer(nn.Module):
 class Network(nn.Module):
     """A network of an architecture on one input scheme; ``binary=False`` is its twin in full precision, with ReLU.
 
-    ``real`` names what a binary network keeps in full precision: "weights", "activations", or both.
+    ``real`` names what a binary network keeps in full precision, of ``PARTS``.
     """
 
-    def __init__(self, architecture, scheme, start, classes, *, binary=True, estimator="clip", momentum=0.1, real=""):
+    def __init__(self, architecture, scheme, start, classes, *, binary=True, estimator="clip", momentum=0.1, real=()):
         super().__init__()
-        self.binary = binary and "activations" not in real
-        signs = binary and "weights" not in real  # of the weights
+        signs = {part: binary and part not in real for part in PARTS}
+        self.conv_signs, self.dense_signs = signs["conv activations"], signs["dense activations"]
         self.estimator = ESTIMATORS[estimator]
         self.dtype = torch.float32  # of activations, while training; bfloat16 holds -1, +1 and their short sums
         self.input = Input(scheme, start)
         channels, side, pad = self.input.planes, SIZE, self.input.pad
         self.convs, self.conv_norms = nn.ModuleList(), nn.ModuleList()
         for conv in architecture.convs:
-            self.convs.append(ConvLayer(channels, conv, pad, signs))
+            self.convs.append(ConvLayer(channels, conv, pad, signs["conv weights"]))
             self.conv_norms.append(nn.BatchNorm2d(conv.channels, momentum=momentum))
-            channels, pad = conv.channels, -1.0 if self.binary else 0.0
+            channels, pad = conv.channels, -1.0 if self.conv_signs else 0.0
             side = (side - 1) // conv.stride + 1
             side //= conv.pool
         widths = (channels * side * side, *architecture.dense)
-        self.denses = nn.ModuleList(DenseLayer(*pair, signs) for pair in zip(widths, architecture.dense, strict=False))
+        self.denses = nn.ModuleList(
+            DenseLayer(*pair, signs["dense weights"]) for pair in zip(widths, architecture.dense, strict=False)
+        )
         self.dense_norms = nn.ModuleList(nn.BatchNorm1d(width, momentum=momentum) for width in architecture.dense)
-        self.last = DenseLayer(widths[-1], classes, signs)
+        self.last = DenseLayer(widths[-1], classes, signs["dense weights"])
         # 1/16 for 100 inputs: near the standard deviation of a sum of that many
         self.scale = 2.0 ** -((widths[-1] - 1).bit_length() // 2 + 1) if binary else 1.0
 
-    def activation(self, x):
-        return self.estimator.apply(x, x.dtype) if self.binary else F.relu(x)
+    def activation(self, x, signs):
+        return self.estimator.apply(x, x.dtype) if signs else F.relu(x)
 
     def forward(self, pixels):
         return self.body(self.input(pixels))
 
     def body(self, x):
         for conv, norm in zip(self.convs, self.conv_norms, strict=True):
-            x = self.activation(norm(conv(x, self.dtype)))
+            x = self.activation(norm(conv(x, self.dtype)), self.conv_signs)
         x = x.flatten(1)
         for dense, norm in zip(self.denses, self.dense_norms, strict=True):
-            x = self.activation(norm(dense(x, self.dtype)))
+            x = self.activation(norm(dense(x, self.dtype)), self.dense_signs)
         return self.last(x, self.dtype).float() * self.scale
 
     def weights(self):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from data import Augmentation
-from network import ARCHITECTURES, Architecture
+from network import ARCHITECTURES, PARTS, Architecture
 
 TEACHER_SEEDS = (0, 1)
 
@@ -17,7 +17,7 @@ class Recipe:
     input: str = "threshold"  # none, threshold, threshold-gray, lbp
     architecture: Architecture = ARCHITECTURES["paper"]
     kind: str = "binary"  # binary, float (the twin), teacher
-    real: str = ""  # what a binary network keeps in full precision, to see what it costs: weights, activations, or both
+    real: tuple[str, ...] = ()  # parts of a binary network that stay in full precision, to see what they cost
     epochs: int = 100
     batch: int = 64
     optimizer: str = "adam"  # adam, rmsprop
@@ -54,6 +54,8 @@ NOISY = replace(TAUGHT, average=0.998, augmentation=replace(CUT, noise=8), epoch
 FINISHED = replace(
     NOISY, augmentation=replace(CUT, noise=6), finish=Augmentation(shift=4, zoom=0.08, brightness=12, noise=2)
 )
+# Four times the batch, and rate, averages and momentum to match: as good an epoch, in 0.7 of the time.
+BATCHED = replace(FINISHED, batch=256, rate=6e-3, average=0.992, momentum=0.08, finish_share=0.3, epochs=600)
 LONG = Recipe(teach=0.9, augmentation=STRONG, epochs=300)
 SHORT = Recipe(teach=0.9, epochs=40, batch=128, rate=4e-3, estimator="clip", teachers=2, augmentation=STRONG)
 PAPER = Recipe(epochs=150, rate=1e-3, schedule="constant", estimator="identity", augmentation=GAUSSIAN)
@@ -71,17 +73,18 @@ RECIPES = {
         kind="float", input="none", epochs=254, rate=2e-3, decay=0.05, average=0.998, teach=0.9, augmentation=HARD
     ),
     "small": replace(FINISHED, architecture=ARCHITECTURES["small"], epochs=431),
-    # Four times the batch, and rate, averages and momentum to match: as good an epoch, in 0.7 of the time.
-    "threshold": replace(
-        FINISHED, batch=256, rate=6e-3, average=0.992, momentum=0.08, finish_share=0.3, epochs=7868
-    ),
+    "threshold": replace(BATCHED, epochs=7868),
     "lbp": replace(TAUGHT, input="lbp", epochs=909, augmentation=replace(GEOMETRY, cutout=20)),
     "none": replace(TAUGHT, input="none", epochs=601),
     "threshold-gray": replace(TAUGHT, input="threshold-gray", epochs=481),
     # Where the loss comes from: full precision behind thresholds, and what weights or activations cost alone.
-    "threshold-real": replace(NOISY, real="weights and activations", rate=2e-3),
-    "threshold-real-weights": replace(NOISY, real="weights", rate=2e-3),
-    "threshold-real-activations": replace(NOISY, real="activations"),
+    "threshold-real": replace(NOISY, real=PARTS, rate=2e-3),
+    "threshold-real-weights": replace(NOISY, real=("conv weights", "dense weights"), rate=2e-3),
+    "threshold-real-activations": replace(NOISY, real=("conv activations", "dense activations")),
+    "threshold-real-convs": replace(BATCHED, real=("conv weights", "conv activations"), rate=4e-3),
+    "threshold-real-dense": replace(BATCHED, real=("dense weights", "dense activations"), rate=4e-3),
+    "threshold-real-dense-weights": replace(BATCHED, real=("dense weights",), rate=4e-3),
+    "threshold-real-dense-activations": replace(BATCHED, real=("dense activations",)),
     "small-one-level": replace(NOISY, architecture=replace(ARCHITECTURES["small"], levels=1)),
     # The paper's recipe.
     "paper-float": replace(PAPER, kind="float", input="none", optimizer="rmsprop"),
